@@ -1,0 +1,55 @@
+# The whole developer interface: setup · demo · test · check · bench · docs
+
+PYTHON ?= python3
+VENV := .venv
+NUMBERS := .venv-numbers
+BIN := $(VENV)/bin
+# uv comes from the package index into the environment itself, so that a bare Python is all one needs.
+UV = $(BIN)/uv pip install --quiet --constraint constraints.txt
+EXTRAS := medical,hf,lrp
+STAMP := $(VENV)/.ready
+NUMBERS_STAMP := $(NUMBERS)/.ready
+
+.PHONY: setup demo test test-fast test-numbers check bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rightreasons needs Python 3.11 or newer; set PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	$(UV) --python $(BIN)/python --group test --group check --editable '.[$(EXTRAS)]'
+	touch $@
+
+$(NUMBERS_STAMP): pyproject.toml constraints.txt | $(STAMP)
+	$(PYTHON) -m venv --without-pip $(NUMBERS)
+	$(UV) --python $(NUMBERS)/bin/python --group numbers --group test
+	$(UV) --python $(NUMBERS)/bin/python --no-deps --editable .
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/rightreasons demo --out build/demo
+
+test: test-fast test-numbers
+
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest
+
+# The numbers wing must work where torch is not installed.
+test-numbers: $(NUMBERS_STAMP)
+	$(NUMBERS)/bin/python -m pytest -m "not torch and not slow"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(NAME)
+
+docs: $(STAMP)
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache

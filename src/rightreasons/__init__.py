@@ -1,0 +1,54 @@
+"""rightreasons: is your image classifier right for the right reasons?
+
+The names below are the public interface. Those that need torch resolve on first use, so that `import rightreasons`, reading
+evidence, auditing and reporting work where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rightreasons import errors
+from rightreasons.report import report  # a function of the same name as its folder: bound here, once, for good
+
+if TYPE_CHECKING:
+    from rightreasons.audits import audit, audit_all
+    from rightreasons.data.cohort import Cohort
+    from rightreasons.evidence import Evidence
+    from rightreasons.findings import Finding
+    from rightreasons.models.classifier import Classifier
+    from rightreasons.models.extraction import extract
+    from rightreasons.models.training import train
+
+__version__ = "0.1.0"
+
+__all__ = ["Classifier", "Cohort", "Evidence", "Finding", "audit", "audit_all", "errors", "extract", "report", "train"]
+
+_HOMES = {
+    "Classifier": "rightreasons.models.classifier",
+    "Cohort": "rightreasons.data.cohort",
+    "Evidence": "rightreasons.evidence",
+    "Finding": "rightreasons.findings",
+    "audit": "rightreasons.audits",
+    "audit_all": "rightreasons.audits",
+    "extract": "rightreasons.models.extraction",
+    "train": "rightreasons.models.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rightreasons' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "timm", "torchvision"):
+            raise errors.RightReasonsError(f"rightreasons.{name} needs {error.name}: pip install {error.name}") from error
+        raise
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,520 @@
+"""A cohort: the rows of a table of images with labels, attributes and splits, frozen; views share the table.
+
+The table keeps the manifest's own columns. A `Schema` says which column plays which part and fixes the codes of labels and
+attributes, so that every view, and every cohort read back from disk, counts classes and levels in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rightreasons.data import images
+from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems
+from rightreasons.data.sources import read_frame, write_frame
+from rightreasons.errors import DataError, SettingError
+from rightreasons.families import suggest
+
+FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
+SPLIT = "rightreasons.split"  # the column that keeps splits made here
+
+
+class Cohort:
+    """Rows of a frozen table of images.
+
+    Made by `Cohort.read` or `Cohort.from_columns`. `select`, `balance` and `bias` give views of rows; `split` names them.
+    Axis 0 of every array is the cohort's rows in its order.
+    """
+
+    def __init__(self, table: Table, rows: np.ndarray | None = None, name: str = "cohort") -> None:
+        self._table = table
+        self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
+        self._rows.setflags(write=False)
+        self.name = name
+
+    # ---- reading and writing ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        image: str | None = "image",
+        label: str | None = "label",
+        attribute: str | Sequence[str] = (),
+        id: str | None = None,
+        split: str | None = None,
+        subject: str | None = None,
+        case: str | None = None,
+        site: str | None = None,
+        weight: str | None = None,
+        box: str | Sequence[str] = (),
+        mask: str | None = None,
+        transform: str | None = None,
+        twin: str | None = None,
+        twin_attribute: str | Mapping[str, str] | None = None,
+        mapping: Mapping[Any, Any] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        bins: Mapping[str, int | Sequence[float]] | None = None,
+        missing: Sequence[Any] = (),
+        root: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+    ) -> Cohort:
+        """Read a CSV or Parquet manifest, a folder of class folders, or a dataset saved by Hugging Face `datasets`.
+
+        Parameters
+        ----------
+        image, label, id, split, subject, case, site, weight, mask, transform, twin : names of columns. `image=None` is a
+            table of predictions without images; `case` groups several images of one decision; `twin` is the same image but
+            for the cue.
+        attribute : one name or several.
+        twin_attribute : the column with the twin's attribute; a mapping attribute → column where there are several.
+        box : one column with `x0 y0 x1 y1` (several boxes separated by `;`) or JSON, or the names of four columns.
+        mapping : label value → class, e.g. `{-1: 0}` for uncertain to negative; None makes a label missing.
+        kinds : attribute → "categorical" or "continuous". Without it, a numeric attribute with more than 10 distinct values
+            is continuous.
+        bins : attribute → edges, or a number of quantile bins: makes a continuous attribute categorical.
+        missing : values that mean "not known", beside empty and NaN.
+        root : folder that relative image paths start from; the manifest's own by default.
+        """
+        path = Path(path)
+        given = Schema.of(
+            image=image,
+            label=label,
+            attribute=attribute,
+            id=id,
+            split=split,
+            subject=subject,
+            case=case,
+            site=site,
+            weight=weight,
+            box=box,
+            mask=mask,
+            transform=transform,
+            twin=twin,
+            twin_attribute=twin_attribute,
+            mapping=mapping,
+            missing=missing,
+            kinds=kinds,
+            root=root,
+        )
+        frame, given = read_frame(path, given)
+        if not given.resolved:
+            given = resolve(frame, given, bins or {})
+            refuse(table_problems(frame, given), path)
+        return cls(Table(frame, given), name=name or path.stem)
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any], *, name: str = "cohort", **schema: Any) -> Cohort:
+        """A cohort from arrays: `columns` by name, keywords as for `read`."""
+        lengths = {key: len(values) for key, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"columns have different lengths: {lengths}")
+        bins = schema.pop("bins", None) or {}
+        for part in ("image", "label", "id"):
+            schema.setdefault(part, part if part in columns else None)
+        frame = pd.DataFrame({key: list(values) for key, values in columns.items()})
+        given = resolve(frame, Schema.of(**schema), bins)
+        refuse(table_problems(frame, given), Path(name))
+        return cls(Table(frame, given), name=name)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write these rows with their schema as Parquet; `Cohort.read` needs no keyword to read them back."""
+        frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
+        if self._table.schema.id is None:  # ids are derived from rows; a view must keep them
+            frame = frame.assign(**{ID: self.id})
+        schema = replace(self._table.schema, id=self._table.schema.id or ID, root=str(self.root.absolute()))
+        return write_frame(frame, schema, Path(path))
+
+    # ---- columns ------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} rows", f"label {self.label_name} {list(self.classes)}"]
+        parts += [f"{name} {self.attribute(name).kind}" for name in self.attributes]
+        return f"<Cohort {self.name}: {', '.join(parts)}>"
+
+    @property
+    def schema(self) -> Schema:
+        return self._table.schema
+
+    @property
+    def root(self) -> Path:
+        return Path(self._table.schema.root)
+
+    @property
+    def id(self) -> np.ndarray:
+        """(n,) identifiers as strings, unique."""
+        return self._table.ids[self._rows]
+
+    @property
+    def has_images(self) -> bool:
+        return self._table.schema.image is not None
+
+    @property
+    def image(self) -> np.ndarray:
+        """(n,) image references, as `rightreasons.data.images.read` takes them."""
+        return self._strings("image", required=True)
+
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The label's values; codes in `label` count in this order."""
+        return self._table.schema.classes
+
+    @property
+    def label_name(self) -> str:
+        return self._table.schema.label or ""
+
+    @property
+    def label(self) -> np.ndarray:
+        """(n,) codes into `classes`, -1 where the label is missing."""
+        return self._table.label[self._rows]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return self._table.schema.attribute
+
+    def attribute(self, name: str | None = None) -> Attribute:
+        """One attribute of these rows; the first one named at reading where `name` is None."""
+        if name is None:
+            if not self.attributes:
+                raise DataError(f"cohort {self.name!r} has no attribute: name one with attribute= when reading the manifest")
+            name = self.attributes[0]
+        if name not in self.attributes:
+            raise DataError(f"cohort {self.name!r} has no attribute {name!r}; {suggest(name, self.attributes)}")
+        whole = self._table.attributes[name]
+        return replace(whole, values=whole.values[self._rows])
+
+    @property
+    def splits(self) -> np.ndarray | None:
+        """(n,) names of splits, or None."""
+        return self._strings("split")
+
+    @property
+    def subject(self) -> np.ndarray | None:
+        return self._strings("subject")
+
+    @property
+    def case(self) -> np.ndarray | None:
+        return self._strings("case")
+
+    @property
+    def site(self) -> np.ndarray | None:
+        return self._strings("site")
+
+    @property
+    def mask(self) -> np.ndarray | None:
+        """(n,) references of masks, '' where a row has none."""
+        return self._strings("mask")
+
+    @property
+    def transform(self) -> np.ndarray | None:
+        return self._strings("transform")
+
+    @property
+    def twin(self) -> np.ndarray | None:
+        """(n,) references of twins, '' where a row has none."""
+        return self._strings("twin")
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        if self._table.schema.weight is None:
+            return None
+        return self._table.frame[self._table.schema.weight].to_numpy(dtype=np.float64)[self._rows]
+
+    @property
+    def box(self) -> list[np.ndarray] | None:
+        """Per row a (k, 4) array of x0, y0, x1, y1 in source pixels; k is 0 where a row has none."""
+        if not self._table.schema.box:
+            return None
+        return [self._table.boxes[r] for r in self._rows]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the manifest's columns."""
+        return tuple(map(str, self._table.frame.columns))
+
+    def column(self, name: str) -> np.ndarray:
+        """Any column of the manifest, as it stands there."""
+        if name not in self._table.frame.columns:
+            raise DataError(f"cohort {self.name!r} has no column {name!r}; {suggest(name, self.columns)}")
+        return self._table.frame[name].to_numpy()[self._rows]
+
+    def complete(self, *names: str) -> np.ndarray:
+        """(n,) True where the label and every named attribute are known."""
+        known = self.label >= 0 if self.classes else np.ones(len(self), bool)
+        for name in names:
+            known &= self.attribute(name).present
+        return known
+
+    def column_hash(self, part: str) -> str:
+        """Hash of one part's values (label, box, mask, an attribute's name …), for recipes that read it."""
+        if part == "label":
+            values: Iterable[str] = (str(v) for v in np.array([*self.classes, None], object)[self.label])
+        elif part == "box":
+            values = (b.tobytes().hex() for b in self.box or [])
+        elif part in ("mask", "transform", "twin"):
+            values = self._digest_all(getattr(self, part))
+        else:
+            values = (str(v) for v in self.attribute(part).values)
+        return hash_of(values)
+
+    @cached_property
+    def digests(self) -> np.ndarray:
+        """(n,) content hashes of the images; empty strings where the cohort has no images."""
+        return np.array(self._digest_all(self.image) if self.has_images else [""] * len(self), dtype=object)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the ids and the content of the images, order included."""
+        return hash_of(f"{i}\x00{d}" for i, d in zip(self.id, self.digests, strict=True))
+
+    # ---- views --------------------------------------------------------------------------------------------------------
+
+    def select(self, rows: np.ndarray | Sequence[int] | Mapping[str, Any], name: str | None = None) -> Cohort:
+        """Rows by a boolean mask, by positions, or by the values of columns (`{"site": "A"}`, a list means any of them)."""
+        if isinstance(rows, Mapping):
+            mask = np.ones(len(self), bool)
+            for column, wanted in rows.items():
+                options = wanted if isinstance(wanted, list | tuple | set) else [wanted]
+                mask &= np.isin(self.column(column).astype(str), [str(v) for v in options])
+            rows = mask
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            if len(index) != len(self):
+                raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
+            index = np.flatnonzero(index)
+        return Cohort(self._table, self._rows[index.astype(np.int64)], name or self.name)
+
+    def on(self, split: str) -> Cohort:
+        """The rows of one split, named after it."""
+        names = self.splits
+        if names is None:
+            raise DataError(f"cohort {self.name!r} has no splits: give split= when reading, or call cohort.split(rng=…)")
+        if split not in names:
+            raise DataError(f"cohort {self.name!r} has no rows in split {split!r}; {suggest(split, set(names))}")
+        return self.select(names == split, name=split)
+
+    def has(self, split: str) -> bool:
+        return self.splits is not None and bool((self.splits == split).any())
+
+    def group(self, attribute: str | None = None) -> np.ndarray:
+        """(n,) number of each row's (label, attribute level) group, label-major; -1 where either is missing."""
+        a = self.attribute(attribute)
+        if a.kind == "continuous":
+            raise DataError(f"attribute {a.name!r} is continuous and forms no groups: give bins={{{a.name!r}: …}} when reading")
+        return np.where((self.label >= 0) & (a.values >= 0), self.label * len(a.levels) + a.values, -1)
+
+    def counts(self, attribute: str | None = None) -> pd.DataFrame:
+        """Rows per (label, attribute level)."""
+        a = self.attribute(attribute)
+        groups = self.group(attribute)
+        size = np.bincount(groups[groups >= 0], minlength=len(self.classes) * len(a.levels)).reshape(-1, len(a.levels))
+        return pd.DataFrame(size, index=pd.Index(self.classes, name=self.label_name), columns=pd.Index(a.levels, name=a.name))
+
+    def balance(self, *, rng: np.random.Generator, attribute: str | None = None, within_label: bool = False) -> Cohort:
+        """Subsample to equal (label, attribute) groups.
+
+        `within_label` makes the attribute's levels equal within each label and lets the labels keep different sizes.
+        Groups that are empty stop it, because nothing can be balanced against them.
+        """
+        groups = self.group(attribute)
+        counts = self.counts(attribute).to_numpy()
+        if not counts.all():
+            raise DataError(f"cannot balance cohort {self.name!r}: an empty group in\n{self.counts(attribute)}")
+        per_label = counts.min(axis=1) if within_label else np.full(len(counts), counts.min())
+        size = np.repeat(per_label, counts.shape[1])
+        kept = [rng.permutation(np.flatnonzero(groups == g))[: size[g]] for g in range(counts.size)]
+        return self.select(np.sort(np.concatenate(kept)), name=f"{self.name}-balanced")
+
+    def bias(
+        self,
+        *,
+        rng: np.random.Generator,
+        attribute: str | None = None,
+        discordant: int | float | None = None,
+        size: int | None = None,
+        pairs: Mapping[Any, Any] | None = None,
+        logistic: tuple[float, float, float] | None = None,
+    ) -> Cohort:
+        """Subsample so that the attribute goes with the label.
+
+        Parameters
+        ----------
+        discordant : an integer is the number of rows in each discordant group, beside all concordant rows; a share below 1
+            is the discordant part of the whole, groups of one kind equal in size.
+        size : rows in all, with a share; the largest that the groups allow by default. Hold it fixed over a sweep of shares.
+        pairs : attribute value → label that it goes with; by default the i-th level with the i-th class.
+        logistic : `(k, a0, m)`: keep with probability clip(m·sigmoid(k(a − a0)), 0, 1) the positives (last class) and with
+            clip(m·(1 − sigmoid), 0, 1) the others (ShorT, Supplementary Methods). For numeric attributes.
+        """
+        if (discordant is None) == (logistic is None):
+            raise SettingError("Cohort.bias takes either discordant= or logistic=")
+        if logistic is not None:
+            return self.select(self._logistic(attribute, logistic, rng), name=f"{self.name}-biased")
+        concordant = self._concordant(attribute, pairs)
+        groups = self.group(attribute)
+        members = {g: rng.permutation(np.flatnonzero(groups == g)) for g in np.unique(groups[groups >= 0])}
+        agrees = {g: bool(concordant[rows[0]]) for g, rows in members.items()}
+        share = discordant if isinstance(discordant, float) and discordant < 1 else None
+        if share is None:
+            take = {g: len(rows) if agrees[g] else int(discordant or 0) for g, rows in members.items()}
+        else:
+            take = _share(members, agrees, share, size)
+        for g, rows in members.items():
+            if take[g] > len(rows):
+                raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
+        kept = np.concatenate([rows[: take[g]] for g, rows in members.items()])
+        return self.select(np.sort(kept), name=f"{self.name}-biased")
+
+    def split(
+        self,
+        fractions: Mapping[str, float] | None = None,
+        *,
+        rng: np.random.Generator,
+        attribute: str | None = None,
+    ) -> Cohort:
+        """Name the rows train, val, audit and test: stratified on (label, attribute), no subject in two splits.
+
+        Continuous attributes are stratified on their quartiles. Earlier split names are replaced.
+        """
+        fractions = dict(fractions or FRACTIONS)
+        if any(f <= 0 for f in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
+            raise SettingError(f"fractions must be positive and sum to at most 1, not {fractions}")
+        named = self._assign(fractions, rng, attribute)
+        return self._renamed(named)
+
+    def with_roles(self, *, rng: np.random.Generator, trains: bool = False) -> Cohort:
+        """Complete the splits that a study needs.
+
+        No `audit`: a half of `test` (with no splits at all, of everything), stratified. Where a model is to be trained,
+        no `val`: 15 % of `train`; with no splits at all, all four are made.
+        """
+        if self.splits is None:
+            return self.split(rng=rng) if trains else self.split({"audit": 0.5, "test": 0.5}, rng=rng)
+        named = self.splits.copy()
+        for missing, source, fraction in (("audit", "test", 0.5), ("val", "train", 0.15)):
+            if not self.has(missing) and self.has(source) and (missing == "audit" or trains):
+                rows = np.flatnonzero(named == source)
+                part = self.select(rows)._assign({missing: fraction, source: 1 - fraction}, rng, None)
+                named[rows] = part
+        return self._renamed(named)
+
+    def twins(self) -> Cohort:
+        """The twins of the rows that have one: same ids and labels, the twin's image and attributes."""
+        references = self.twin
+        if references is None:
+            raise DataError(f"cohort {self.name!r} has no twins: give twin= when reading the manifest")
+        view = self.select(references != "")
+        schema = self._table.schema
+        frame = view._table.frame.iloc[view._rows].reset_index(drop=True)
+        attributes = {a: schema.twin_attribute.get(a) for a in schema.attribute}
+        frame[str(schema.image)], frame[ID] = frame[schema.twin], view.id
+        for a, column in attributes.items():  # a twin whose attribute is not told has an unknown one
+            frame[a] = pd.Series([None] * len(frame), dtype=object) if column is None else frame[column]
+        derived = replace(schema, id=ID, twin=None, twin_attribute={}, mask=None, box=())
+        return Cohort(Table(frame, derived, self._table.digests), name="twin")
+
+    # ---- what the methods above use -----------------------------------------------------------------------------------
+
+    def _strings(self, part: str, required: bool = False) -> Any:
+        column = getattr(self._table.schema, part)
+        if column is None:
+            if required:
+                raise DataError(f"cohort {self.name!r} has no {part} column: give {part}= when reading the manifest")
+            return None
+        return self._table.strings(column)[self._rows]
+
+    def _digest_all(self, references: np.ndarray) -> list[str]:
+        cache = self._table.digests
+        missing = [r for r in dict.fromkeys(references) if r and r not in cache]
+        with ThreadPoolExecutor() as pool:
+            cache.update(zip(missing, pool.map(lambda r: images.digest(r, root=self.root), missing), strict=True))
+        return [cache[r] if r else "" for r in references]
+
+    def _concordant(self, attribute: str | None, pairs: Mapping[Any, Any] | None) -> np.ndarray:
+        a = self.attribute(attribute)
+        if pairs is None:
+            if len(a.levels) != len(self.classes):
+                raise SettingError(
+                    f"{a.name!r} has {len(a.levels)} levels and {self.label_name!r} {len(self.classes)} classes: "
+                    "say which go together with pairs={level: class}"
+                )
+            code = np.arange(len(a.levels))
+        else:
+            lookup = {str(k): str(v) for k, v in pairs.items()}
+            names = [str(c) for c in self.classes]
+            code = np.array([names.index(lookup[str(v)]) if lookup.get(str(v)) in names else -1 for v in a.levels])
+        return (a.values >= 0) & (code[a.values] == self.label)
+
+    def _logistic(self, attribute: str | None, logistic: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+        a = self.attribute(attribute)
+        slope, centre, multiplier = logistic
+        numeric = a.values if a.kind == "continuous" else np.array([float(v) for v in a.levels])[a.values]
+        sigmoid = 1 / (1 + np.exp(-slope * (numeric - centre)))
+        positive = self.label == len(self.classes) - 1
+        keep = np.clip(multiplier * np.where(positive, sigmoid, 1 - sigmoid), 0, 1)
+        return (rng.random(len(self)) < np.where(a.present & (self.label >= 0), keep, 0)).nonzero()[0]
+
+    def _stratum(self, attribute: str | None) -> np.ndarray:
+        """(n,) stratum of each row: its label and its attribute (quartile)."""
+        if not self.attributes:
+            return self.label
+        a = self.attribute(attribute)
+        codes = a.values
+        if a.kind == "continuous":
+            edges = np.nanquantile(a.values, [0.25, 0.5, 0.75]) if a.present.any() else np.zeros(0)
+            codes = np.where(a.present, np.searchsorted(edges, a.values), -1)
+        return self.label * (codes.max(initial=0) + 2) + codes
+
+    def _assign(self, fractions: Mapping[str, float], rng: np.random.Generator, attribute: str | None) -> np.ndarray:
+        """(n,) split names. Whole subjects, in random order, go to the split that lacks most of its rows in their stratum."""
+        unit = np.arange(len(self)) if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
+        first = np.unique(unit, return_index=True)[1]
+        stratum = self._stratum(attribute)[first]  # a subject counts in the stratum of its first row
+        size = np.bincount(unit)
+        names, share = list(fractions), np.array(list(fractions.values()))
+        chosen = np.empty(len(first), np.int64)
+        carry = np.zeros(len(names))  # what rounding owed each split so far, so that small strata do not add up to a bias
+        for value in np.unique(stratum):
+            units = rng.permutation(np.flatnonzero(stratum == value))
+            target = share * size[units].sum() + carry
+            filled = np.zeros(len(names))
+            for u in units:
+                chosen[u] = np.argmax(target - filled)
+                filled[chosen[u]] += size[u]
+            carry = target - filled
+        return np.array(names, dtype=object)[chosen][unit]
+
+    def _renamed(self, names: np.ndarray) -> Cohort:
+        column = self._table.schema.split or SPLIT
+        frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
+        ids = {} if self._table.schema.id else {ID: self.id}
+        schema = replace(self._table.schema, split=column, id=self._table.schema.id or ID)
+        return Cohort(Table(frame.assign(**{column: names}, **ids), schema, self._table.digests), name=self.name)
+
+
+def _share(members: Mapping[int, np.ndarray], agrees: Mapping[int, bool], share: float, size: int | None) -> dict[int, int]:
+    with_cue = [g for g in members if agrees[g]]
+    against = [g for g in members if not agrees[g]]
+    if not with_cue or not against:
+        raise DataError("bias needs rows in concordant and in discordant groups")
+    most = min(
+        min(len(members[g]) for g in with_cue) * len(with_cue) / (1 - share),
+        min(len(members[g]) for g in against) * len(against) / share if share > 0 else np.inf,
+    )
+    total = int(most + 1e-9) if size is None else size
+    if total > most + 1e-9:
+        raise DataError(f"size={size} with {share:.0%} discordant rows is more than these groups allow ({int(most)})")
+    each = {True: round(total * (1 - share) / len(with_cue)), False: round(total * share / len(against))}
+    return {g: min(each[agrees[g]], len(rows)) for g, rows in members.items()}

@@ -1,0 +1,132 @@
+"""Where a table of images comes from: CSV, Parquet, class folders, a saved Hugging Face dataset."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rightreasons.data.schema import Schema, text
+from rightreasons.errors import DataError
+from rightreasons.families import suggest
+
+SCHEMA = b"rightreasons.schema"
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".dcm", ".nii", ".gz", ".npy"}
+SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "audit", "test", "testing"}
+SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
+
+
+def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+    """The raw table and the schema adapted to its source; a cohort that we saved brings its own, already resolved."""
+    if not path.exists():
+        raise DataError(f"no manifest at {path}: expected a CSV or Parquet file, an image folder or a saved dataset")
+    given = replace(given, root=given.root or str(path if path.is_dir() else path.parent))
+    if path.is_dir():
+        if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
+            return _read_huggingface(path, given)
+        return _read_folder(path, given)
+    if path.suffix.lower() == ".parquet":
+        arrow = pq.read_table(path)
+        stored = (arrow.schema.metadata or {}).get(SCHEMA)
+        return arrow.to_pandas(), given if stored is None else _stored(stored)
+    if path.suffix.lower() not in {".csv", ".tsv", ".txt"}:
+        raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv or .parquet expected")
+    textual = ("id", "image", "mask", "subject", "case", "site", "split", "twin", "transform")
+    as_text = {getattr(given, part): str for part in textual if getattr(given, part)}
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
+        frame = pd.read_csv(path, dtype=as_text, keep_default_na=False, na_values=["", "nan", "NaN"], sep=separator)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from error
+    return frame, given
+
+
+def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
+    """Parquet with the schema in its metadata, written to a temporary name and renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mixed = [column for column, kind in frame.dtypes.items() if kind == np.object_]
+    for column in mixed:  # one column of numbers and text would stop Arrow
+        frame[column] = [None if text(v) == "" else v if isinstance(v, str) else text(v) for v in frame[column]]
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
+    metadata = {**(arrow.schema.metadata or {}), SCHEMA: json.dumps(asdict(schema)).encode()}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    pq.write_table(arrow.replace_schema_metadata(metadata), temporary)
+    temporary.replace(path)
+    return path
+
+
+def _stored(stored: bytes) -> Schema:
+    found = json.loads(stored)
+    for key in ("attribute", "box", "missing", "classes"):
+        found[key] = tuple(found[key])
+    for key in ("bins", "levels"):
+        found[key] = {name: tuple(values) for name, values in found[key].items()}
+    return Schema(**found)
+
+
+def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+    """A folder of class folders, with or without a floor of split folders above them."""
+    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
+    rows = []
+    for file in sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES):
+        parts = file.relative_to(path).parts
+        floor = parts[1:] if splits else parts
+        if len(floor) >= 2:
+            name = SPLIT_NAMES.get(parts[0].lower(), parts[0].lower())
+            rows.append({"image": str(file.relative_to(path)), "label": floor[0], **({"split": name} if splits else {})})
+    if not rows:
+        raise DataError(f"{path} has no images in class folders: expected {path}/<class>/<image>, or …/<split>/<class>/<image>")
+    return pd.DataFrame(rows), replace(given, image="image", label="label", split="split" if splits else None)
+
+
+def _read_huggingface(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+    """A dataset saved with `save_to_disk`; images held inside it are written out once, beside it."""
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path} is a Hugging Face dataset: pip install rightreasons[hf] to read it") from error
+    loaded = datasets.load_from_disk(str(path))
+    parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
+    column = given.image or "image"
+    frames = []
+    for split, part in parts.items():
+        if column not in part.column_names:
+            raise DataError(f"{path} has no column {column!r} (image=); {suggest(column, part.column_names)}")
+        names = {key: feature.names for key, feature in part.features.items() if isinstance(feature, datasets.ClassLabel)}
+        pictures = [key for key, feature in part.features.items() if isinstance(feature, datasets.Image)]
+        table = {key: part[key] for key in part.column_names if key not in pictures}
+        frame = pd.DataFrame({key: list(values) for key, values in table.items()})
+        for key, values in names.items():
+            frame[key] = [values[v] if v >= 0 else None for v in frame[key]]
+        for key in pictures:
+            raw = part.cast_column(key, datasets.Image(decode=False))[key]
+            frame[key] = [_written(path, split or "all", key, i, item) for i, item in enumerate(raw)]
+        frames.append(frame.assign(split=SPLIT_NAMES.get(split, split)) if split else frame)
+    schema = given if given.split or "" in parts else replace(given, split="split")
+    return pd.concat(frames, ignore_index=True), schema
+
+
+def _written(folder: Path, split: str, column: str, row: int, item: Mapping[str, Any] | None) -> str:
+    if item is None:
+        return ""
+    if item["bytes"] is None:
+        return str(Path(item["path"]).absolute())
+    suffix = Path(item["path"] or "image.png").suffix or ".png"
+    target = folder / "images" / f"{split}-{column}-{row:07d}{suffix}"
+    if not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary.write_bytes(item["bytes"])
+        temporary.replace(target)
+    return str(target.relative_to(folder))

@@ -1,0 +1,521 @@
+"""What one model said, cohort by cohort: arrays whose rows are a cohort's rows, tied to its ids and image contents.
+
+    evidence/zarr.json                       what the model is (the card), which cohorts there are
+    evidence/head.npz                        its head as data
+    evidence/cohorts/<cohort>.parquet        the rows
+    evidence/<cohort>/<array>/               one zarr array per recipe, chunked by rows
+
+An array's name is its recipe: `logits`, `maps@gradcam(layer=layer4)`, `logits@noise(draw=3,region=outside)`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import zarr
+from scipy.special import softmax
+
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, EvidenceError, SettingError
+from rightreasons.head import Head
+
+HELD_OUT = ("audit", "test")  # cohorts from which a model's own fitting rows are left out
+CHUNK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the model is."""
+
+    name: str = "model"
+    architecture: str = ""
+    regime: str = ""
+    seed: int | None = None
+    target: str = ""  # the column it predicts; empty means the label
+    classes: tuple[Any, ...] = ()  # the value that each output stands for
+    start: str = ""
+    model: str = ""  # fingerprint of the weights and the input geometry
+    training: str = ""  # fingerprint of the training rows; empty means unknown
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`quantity@method(setting=value,…)`, settings in alphabetical order."""
+
+    quantity: str
+    method: str = ""
+    settings: tuple[tuple[str, int | float | str | bool], ...] = ()
+
+    @classmethod
+    def parse(cls, name: str) -> Recipe:
+        match = re.fullmatch(r"(\w+)(?:@(\w[\w.]*)(?:\((.*)\))?)?", name)
+        if match is None:
+            raise SettingError(f"{name!r} is not the name of an array: quantity@method(setting=value,…) expected")
+        quantity, method, inner = match.groups()
+        settings = {}
+        for part in filter(None, (inner or "").split(",")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                raise SettingError(f"{part!r} in {name!r} is not setting=value")
+            settings[key.strip()] = _plain(value.strip())
+        return cls(quantity, method or "", tuple(sorted(settings.items())))
+
+    def __str__(self) -> str:
+        inner = ",".join(f"{key}={value}" for key, value in self.settings)
+        return self.quantity + (f"@{self.method}" if self.method else "") + (f"({inner})" if inner else "")
+
+
+class Evidence:
+    """Arrays that one model gave for named cohorts.
+
+    `evidence.on("test")` is a view with a cohort and arrays of exactly its rows; `evidence["logits"]` means `on("test")`.
+    """
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        cohorts: dict[str, Cohort],
+        head: Head | None = None,
+        training: Cohort | None = None,
+        used: frozenset[str] = frozenset(),
+    ) -> None:
+        self._group = group
+        self._cohorts = cohorts
+        self.head = head
+        self.training = training
+        self.used = used
+
+    # ---- making and opening -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str] | None,
+        card: Card,
+        *,
+        head: Head | None = None,
+        training: Cohort | None = None,
+        used: Sequence[str] | frozenset[str] = frozenset(),
+    ) -> Evidence:
+        """New evidence in a folder (None: in memory), or the evidence already there if it is of the same model."""
+        if path is not None and (Path(path) / "zarr.json").exists():
+            found = cls.open(path)
+            if found.card.model != card.model:
+                raise EvidenceError(
+                    f"{path} holds the evidence of model {found.card.model} and not of {card.model}: choose another folder"
+                )
+            return found
+        store: Any = zarr.storage.MemoryStore() if path is None else str(path)
+        if path is not None:
+            folder = Path(path)
+            folder.mkdir(parents=True, exist_ok=True)
+            if head is not None:
+                _save_arrays(folder / "head.npz", head.to_arrays())
+            if training is not None:
+                training.save(folder / "training.parquet")
+            _save_arrays(folder / "used.npz", {"ids": np.array(sorted(used), dtype=np.str_)})
+        # The group is written last: a folder with zarr.json is whole.
+        group = zarr.open_group(store, mode="a", attributes={"card": _json(card), "fingerprints": {}})
+        return cls(group, {}, head, training, frozenset(used))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Evidence:
+        folder = Path(path)
+        if not (folder / "zarr.json").exists():
+            raise EvidenceError(f"no evidence in {folder}: extract it first")
+        group = zarr.open_group(str(folder), mode="a")
+        names = _attributes(group)["fingerprints"]
+        cohorts = {name: Cohort.read(folder / "cohorts" / f"{name}.parquet", name=name) for name in names}
+        head = Head.from_arrays(dict(np.load(folder / "head.npz"))) if (folder / "head.npz").exists() else None
+        training = Cohort.read(folder / "training.parquet", name="train") if (folder / "training.parquet").exists() else None
+        return cls(group, cohorts, head, training, frozenset(np.load(folder / "used.npz")["ids"].tolist()))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        cohort: Cohort | Mapping[str, Cohort],
+        arrays: Mapping[str, Any],
+        *,
+        classes: Sequence[Any] | None = None,
+        head: Head | None = None,
+        name: str = "model",
+        target: str = "",
+        training: Cohort | None = None,
+        used: Sequence[str] = (),
+        path: str | os.PathLike[str] | None = None,
+        **card: Any,
+    ) -> Evidence:
+        """Evidence from arrays that a user already has.
+
+        Parameters
+        ----------
+        cohort : one cohort, whose splits become the named cohorts (all rows are `test` where it has none); or several by name
+        arrays : recipe → (n, …) array with the rows of `cohort`; with several cohorts, cohort name → such a mapping
+        classes : the label value of every column of `logits`; the cohort's own classes by default
+        """
+        whole = isinstance(cohort, Cohort)
+        cohorts: dict[str, Cohort] = {"": cohort} if isinstance(cohort, Cohort) else dict(cohort)
+        given = {"": arrays} if whole else arrays
+        first = next(iter(cohorts.values()))
+        values = tuple(classes if classes is not None else first.classes)
+        card_ = Card(name=name, classes=values, target=target, model=f"arrays of {name}", **card)
+        evidence = cls.create(path, card_, head=head, training=training, used=frozenset(used))
+        for key, part in cohorts.items():
+            checked = {a: _checked(np.asarray(v), a, part, values) for a, v in given[key].items()}
+            for split, rows in _parts(part, key):
+                evidence.add(split, part.select(rows, name=split))
+                for array, v in checked.items():
+                    evidence.put(split, array, v[rows])
+        return evidence
+
+    @classmethod
+    def from_predictions(cls, path: str | os.PathLike[str], *, name: str | None = None, **columns: Any) -> Evidence:
+        """Evidence from a table of predictions: id, label, attribute …, and `p` (of the last class) or `p_<class>` for each.
+
+        Keywords are those of `Cohort.read`; no image column is needed.
+        """
+        cohort = Cohort.read(path, **{"image": None, **columns})
+        present = [c for c in cohort.columns if c == "p" or c.startswith("p_")]
+        wanted = [f"p_{c}" for c in cohort.classes]
+        if "p" in present:
+            if len(cohort.classes) != 2:
+                raise DataError(
+                    f"column 'p' needs two classes, and {cohort.label_name!r} has {list(cohort.classes)}: give p_<class>"
+                )
+            second = cohort.column("p").astype(np.float64)
+            p = np.stack([1 - second, second], axis=1)
+            classes: list[Any] = list(cohort.classes)
+        elif all(w in present for w in wanted):
+            extra = [c for c in present if c not in wanted]
+            p = np.stack([cohort.column(c).astype(np.float64) for c in [*wanted, *extra]], axis=1)
+            classes = [*cohort.classes, *(c.removeprefix("p_") for c in extra)]
+        else:
+            raise DataError(
+                f"{path} has no predictions: a column 'p' or the columns {', '.join(wanted)} expected, found {present}"
+            )
+        bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < 1e-3))
+        if bad.any():
+            row = int(bad.argmax())
+            raise DataError(
+                f"{path}, row {row + 1}: probabilities {p[row].tolist()} are not between 0 and 1 with sum 1 "
+                f"({int(bad.sum())} such rows)"
+            )
+        logits = np.log(np.clip(p, 1e-12, None))
+        return cls.from_arrays(cohort, {"logits": logits}, classes=classes, name=name or Path(path).stem)
+
+    # ---- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def card(self) -> Card:
+        stored = _attributes(self._group)["card"]
+        return Card(**{**stored, "classes": tuple(stored["classes"])})
+
+    @property
+    def cohorts(self) -> tuple[str, ...]:
+        return tuple(self._cohorts)
+
+    def __repr__(self) -> str:
+        held = "; ".join(
+            f"{name} ({len(c)} rows): {', '.join(self.arrays(name)) or 'nothing'}" for name, c in self._cohorts.items()
+        )
+        return f"<Evidence of {self.card.name}: {held or 'empty'}>"
+
+    def arrays(self, cohort: str) -> tuple[str, ...]:
+        """Names of the finished arrays of one cohort."""
+        group = self._cohort_group(cohort)
+        return tuple(sorted(unquote(k) for k, a in group.arrays() if not len(missing_chunks(a))))
+
+    def on(self, cohort: str) -> View:
+        """The rows of one cohort. Rows of `audit` and `test` that the model was fitted or tuned on are left out."""
+        if cohort not in self._cohorts:
+            raise EvidenceError(
+                f"the evidence of {self.card.name} has no cohort {cohort!r} (it has {', '.join(self._cohorts) or 'none'}): "
+                "extract it first"
+            )
+        rows = np.arange(len(self._cohorts[cohort]))
+        if cohort in HELD_OUT and self.used:
+            ids = self._cohorts[cohort].id
+            rows = rows[[i not in self.used for i in ids]]
+        return View(self, cohort, rows)
+
+    def __getitem__(self, array: str) -> np.ndarray:
+        return self.on("test")[array]
+
+    def fingerprint(self, cohort: str) -> str:
+        return str(_attributes(self._group)["fingerprints"][cohort])
+
+    # ---- writing ------------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, cohort: Cohort) -> None:
+        """Name a cohort. The same name again must be the same rows."""
+        mine = _attributes(self._group)["fingerprints"]
+        if name in mine:
+            if mine[name] != cohort.fingerprint:
+                raise EvidenceError(
+                    f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {mine[name]} and the one given "
+                    f"{cohort.fingerprint}: the ids, their order or the image contents differ; choose another folder"
+                )
+            return
+        if self.path is not None:
+            cohort.save(self.path / "cohorts" / f"{name}.parquet")
+        self._group.require_group(name)
+        self._cohorts[name] = cohort
+        self._group.attrs["fingerprints"] = {**mine, name: cohort.fingerprint}
+
+    def begin(
+        self,
+        cohort: str,
+        name: str,
+        row_shape: Sequence[int],
+        dtype: Any,
+        chunk: int = CHUNK_ROWS,
+        reads: Sequence[str] = (),
+        **made_from: Any,
+    ) -> zarr.Array:
+        """The zarr array of a recipe, new or begun earlier, to be filled chunk by chunk of rows.
+
+        Parameters
+        ----------
+        reads : columns of the cohort that the recipe reads (label, box, mask, …); their hash is kept with the array
+        made_from : anything else to be kept with it, such as the batch size; an array begun with other values is refused
+        """
+        recipe = str(Recipe.parse(name))
+        rows = self._cohorts[cohort]
+        attributes = {
+            "recipe": recipe,
+            "cohort": self.fingerprint(cohort),
+            "model": self.card.model,
+            "reads": {column: rows.column_hash(column) for column in reads},
+            **made_from,
+        }
+        group, key = self._cohort_group(cohort), _key(recipe)
+        if key in group:
+            array = self._writable(group, key)
+            for what, value in attributes.items():
+                if array.attrs.get(what) != value:
+                    raise EvidenceError(
+                        f"{recipe!r} of cohort {cohort!r} was made with {what} = {array.attrs.get(what)} and is now asked for "
+                        f"with {what} = {value}: extract into another folder, or delete {group.path}/{key}"
+                    )
+            return array
+        # Named chunks appear atomically (zarr writes a temporary file and renames it). Chunks of zeros must be written
+        # too, else they look like chunks that were never made.
+        return group.create_array(
+            key,
+            shape=(len(rows), *row_shape),
+            chunks=(min(chunk, max(len(rows), 1)), *row_shape),
+            dtype=dtype,
+            attributes=attributes,
+            config={"write_empty_chunks": True},
+        )
+
+    def put(self, cohort: str, name: str, values: np.ndarray, **made_from: Any) -> None:
+        """Store a whole array."""
+        rows = len(self._cohorts[cohort])
+        if len(values) != rows:
+            raise EvidenceError(f"{name!r} has {len(values)} rows and cohort {cohort!r} has {rows}")
+        array = self.begin(cohort, name, values.shape[1:], values.dtype, **made_from)
+        array[:] = values
+
+    @property
+    def path(self) -> Path | None:
+        return Path(self._group.store.root) if isinstance(self._group.store, zarr.storage.LocalStore) else None
+
+    def _cohort_group(self, cohort: str) -> zarr.Group:
+        found = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
+        if not isinstance(found, zarr.Group):
+            raise EvidenceError(f"{cohort!r} in {self.path} is not a group of arrays")
+        return found
+
+    @staticmethod
+    def _writable(group: zarr.Group, key: str) -> zarr.Array:
+        return zarr.open_array(group.store_path / key, mode="r+", config={"write_empty_chunks": True})
+
+
+class View:
+    """Some rows of one cohort of one model's evidence: the cohort and arrays of exactly these rows, in this order."""
+
+    def __init__(self, evidence: Evidence, name: str, rows: np.ndarray) -> None:
+        self.evidence = evidence
+        self.name = name
+        self._rows = rows
+
+    @property
+    def cohort(self) -> Cohort:
+        return self.evidence._cohorts[self.name].select(self._rows, name=self.name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def left_out(self) -> int:
+        """Rows of the cohort that are not in this view."""
+        return len(self.evidence._cohorts[self.name]) - len(self._rows)
+
+    def select(self, rows: np.ndarray) -> View:
+        """Some of these rows, by mask or position."""
+        return View(self.evidence, self.name, self._rows[np.asarray(rows)])
+
+    def __contains__(self, array: str) -> bool:
+        return str(Recipe.parse(array)) in self.evidence.arrays(self.name)
+
+    def __getitem__(self, array: str) -> np.ndarray:
+        return np.concatenate([block for _, block in self.blocks(array)]) if len(self) else np.asarray(self._array(array)[:0])
+
+    def blocks(self, array: str, chunks: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Positions in this view and their part of an array, a few chunks at a time: for arrays larger than memory.
+
+        Blocks come in the order of this view.
+        """
+        stored = self._array(array)
+        size = stored.chunks[0] * chunks
+        ordered = bool((np.diff(self._rows) > 0).all())
+        cuts = np.searchsorted(self._rows, np.arange(0, stored.shape[0] + size, size)) if ordered else [0, len(self)]
+        for start, stop in pairwise(cuts):
+            if stop > start:
+                rows = self._rows[start:stop]
+                low = rows.min()
+                block = np.asarray(stored[low : rows.max() + 1])
+                yield np.arange(start, stop), block[rows - low]
+
+    @property
+    def label(self) -> np.ndarray:
+        """(n,) which output the true class is, -1 where it is missing; of the model's own target column."""
+        cohort, card = self.cohort, self.evidence.card
+        if card.target and card.target != cohort.label_name:
+            attribute = cohort.attribute(card.target)
+            codes, values = attribute.values, attribute.levels
+        else:
+            codes, values = cohort.label, cohort.classes
+        return np.where(codes >= 0, outputs_for(values, card.classes)[codes], -1)
+
+    @property
+    def probability(self) -> np.ndarray:
+        """(n, C) softmax of the logits, in float64."""
+        return softmax(self["logits"].astype(np.float64), axis=1)
+
+    def _array(self, name: str) -> zarr.Array:
+        recipe, evidence = str(Recipe.parse(name)), self.evidence
+        group = evidence._cohort_group(self.name)
+        where = f"in the evidence of {evidence.card.name} on cohort {self.name}"
+        if _key(recipe) not in group:
+            has = ", ".join(evidence.arrays(self.name)) or "nothing"
+            raise EvidenceError(f"{recipe!r} is not {where} (it has {has}): extract it first")
+        array = group[_key(recipe)]
+        if not isinstance(array, zarr.Array):
+            raise EvidenceError(f"{recipe!r} {where} is not an array")
+        if array.attrs["cohort"] != evidence.fingerprint(self.name):
+            raise EvidenceError(
+                f"{recipe!r} {where} was made from rows {array.attrs['cohort']}, "
+                f"and the cohort is {evidence.fingerprint(self.name)}"
+            )
+        if array.attrs["model"] != evidence.card.model:
+            raise EvidenceError(f"{recipe!r} {where} was made by model {array.attrs['model']} and not by {evidence.card.model}")
+        if len(missing_chunks(array)):
+            raise EvidenceError(
+                f"{recipe!r} {where} is not finished ({len(missing_chunks(array))} chunks missing): extract again"
+            )
+        for column, made in _attributes(array)["reads"].items():
+            now = evidence._cohorts[self.name].column_hash(column)
+            if now != made:
+                raise EvidenceError(f"{recipe!r} {where} read column {column} ({made}), which has changed ({now}): extract again")
+        return array
+
+
+def missing_chunks(array: zarr.Array) -> np.ndarray:
+    """Numbers of the row chunks that have not been written."""
+    total = -(-array.shape[0] // array.chunks[0]) if array.shape[0] else 0
+    store = array.store_path.store
+    if isinstance(store, zarr.storage.LocalStore):
+        folder = Path(store.root) / array.store_path.path / "c"
+        rest = Path(*["0"] * (array.ndim - 1))
+        done = {int(p.name) for p in folder.iterdir() if (p / rest).is_file()} if folder.is_dir() else set()
+    else:
+        done = set(range(total)) if array.nchunks_initialized >= total else set()
+    return np.array([c for c in range(total) if c not in done], dtype=np.int64)
+
+
+def outputs_for(values: Sequence[Any], classes: Sequence[Any]) -> np.ndarray:
+    """For each label value the output that stands for it; a last element -1 serves missing labels.
+
+    Values match as they are or as text ("1" and 1); an error shows both lists.
+    """
+    lookup = {str(c): i for i, c in enumerate(classes)}
+    if len(lookup) != len(classes):
+        raise DataError(f"classes are not distinct: {list(classes)}")
+    unknown = [v for v in values if str(v) not in lookup]
+    if unknown:
+        raise DataError(
+            f"label values {unknown} are not among the model's classes {list(classes)}: the manifest has {list(values)}; "
+            "give classes= with the label value of every output, in order"
+        )
+    return np.array([*(lookup[str(v)] for v in values), -1], dtype=np.int64)
+
+
+# ---- what the classes above use ------------------------------------------------------------------------------------------
+
+
+def _parts(cohort: Cohort, name: str) -> Iterator[tuple[str, np.ndarray]]:
+    if name:
+        yield name, np.arange(len(cohort))
+    elif cohort.splits is None:
+        yield "test", np.arange(len(cohort))
+    else:
+        for split in dict.fromkeys(cohort.splits):
+            if split:
+                yield split, np.flatnonzero(cohort.splits == split)
+
+
+def _checked(values: np.ndarray, name: str, cohort: Cohort, classes: Sequence[Any]) -> np.ndarray:
+    if values.ndim == 0 or len(values) != len(cohort):
+        raise EvidenceError(f"{name!r} has shape {values.shape} and cohort {cohort.name!r} has {len(cohort)} rows")
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise EvidenceError(f"{name!r} is not finite in row {row + 1} (id {cohort.id[row]}): {values[row].ravel()[:4]}")
+    if name == "logits":
+        if values.ndim == 1 or values.shape[1] == 1:  # one logit z is read as (0, z)
+            values = np.stack([np.zeros(len(values)), values.reshape(len(values))], axis=1)
+        if values.shape[1] != len(classes):
+            raise EvidenceError(
+                f"logits have {values.shape[1]} columns and there are {len(classes)} classes {list(classes)}: give classes="
+            )
+    return values
+
+
+def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
+    temporary.replace(path)
+
+
+def _attributes(node: zarr.Group | zarr.Array) -> dict[str, Any]:
+    return node.attrs.asdict()
+
+
+def _json(card: Card) -> dict[str, Any]:
+    values = tuple(v.item() if isinstance(v, np.generic) else v for v in card.classes)
+    return asdict(replace(card, classes=values, settings=dict(card.settings)))
+
+
+def _plain(value: str) -> int | float | str | bool:
+    if value in ("True", "False"):
+        return value == "True"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _key(recipe: str) -> str:
+    return quote(recipe, safe="@(),=._-")
