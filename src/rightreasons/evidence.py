@@ -25,7 +25,7 @@ from scipy.special import softmax
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, SettingError
-from rightreasons.head import Head
+from rightreasons.head import Head, outputs_for
 
 HELD_OUT = ("audit", "test")  # cohorts from which a model's own fitting rows are left out
 CHUNK_ROWS = 256
@@ -318,6 +318,11 @@ class Evidence:
             config={"write_empty_chunks": True},
         )
 
+    def begun(self, cohort: str, name: str) -> zarr.Array | None:
+        """The array of a recipe, finished or not; None where it was never begun."""
+        group, key = self._cohort_group(cohort), _key(str(Recipe.parse(name)))
+        return self._writable(group, key) if key in group else None
+
     def put(self, cohort: str, name: str, values: np.ndarray, **made_from: Any) -> None:
         """Store a whole array."""
         rows = len(self._cohorts[cohort])
@@ -396,12 +401,31 @@ class View:
             codes, values = attribute.values, attribute.levels
         else:
             codes, values = cohort.label, cohort.classes
-        return np.where(codes >= 0, outputs_for(values, card.classes)[codes], -1)
+        return as_outputs(codes, values, card.classes)
 
-    @property
-    def probability(self) -> np.ndarray:
-        """(n, C) softmax of the logits, in float64."""
-        return softmax(self["logits"].astype(np.float64), axis=1)
+    def decisions(self) -> Decisions:
+        """One row per decision: the images themselves or, where the cohort has cases, the mean of a case's images.
+
+        A case's logits are the head of its mean features. Where features are not at hand and the head is linear or unknown,
+        they are the mean logits, which is the same for a linear head.
+        """
+        cohort, logits = self.cohort, self["logits"].astype(np.float64)
+        if cohort.case is None:
+            return Decisions(cohort, self.label, logits)
+        first, case = np.unique(cohort.case, return_index=True, return_inverse=True)[1:]
+        label = self.label
+        if (label != label[first][case]).any():
+            row = int((label != label[first][case]).argmax())
+            raise DataError(f"case {cohort.case[row]!r} has images of different labels: one decision has one label")
+        size = np.bincount(case)
+        head = self.evidence.head
+        if head is not None and not head.is_linear:
+            if "features" not in self:
+                raise EvidenceError(f"cases of cohort {self.name} need the features of {self.evidence.card.name}: extract them")
+            mean = head(_mean_by(self["features"].astype(np.float64), case, size))
+        else:
+            mean = _mean_by(logits, case, size)
+        return Decisions(cohort.select(first, name=cohort.name), label[first], mean)
 
     def _array(self, name: str) -> zarr.Array:
         recipe, evidence = str(Recipe.parse(name)), self.evidence
@@ -431,6 +455,34 @@ class View:
         return array
 
 
+@dataclass(frozen=True)
+class Decisions:
+    """What a model decided, one row a decision.
+
+    Attributes
+    ----------
+    label : (n,) which output is true, -1 where missing
+    logits : (n, C)
+    """
+
+    cohort: Cohort
+    label: np.ndarray
+    logits: np.ndarray
+
+    @property
+    def probability(self) -> np.ndarray:
+        return softmax(self.logits, axis=1)
+
+    def select(self, rows: np.ndarray) -> Decisions:
+        return Decisions(self.cohort.select(rows), self.label[rows], self.logits[rows])
+
+
+def as_outputs(codes: np.ndarray, values: Sequence[Any], classes: Sequence[Any]) -> np.ndarray:
+    """(n,) which output of the model stands for each code into `values`; -1, missing, stays -1."""
+    place = np.append(outputs_for(values, classes), -1)
+    return place[codes]
+
+
 def missing_chunks(array: zarr.Array) -> np.ndarray:
     """Numbers of the row chunks that have not been written."""
     total = -(-array.shape[0] // array.chunks[0]) if array.shape[0] else 0
@@ -442,23 +494,6 @@ def missing_chunks(array: zarr.Array) -> np.ndarray:
     else:
         done = set(range(total)) if array.nchunks_initialized >= total else set()
     return np.array([c for c in range(total) if c not in done], dtype=np.int64)
-
-
-def outputs_for(values: Sequence[Any], classes: Sequence[Any]) -> np.ndarray:
-    """For each label value the output that stands for it; a last element -1 serves missing labels.
-
-    Values match as they are or as text ("1" and 1); an error shows both lists.
-    """
-    lookup = {str(c): i for i, c in enumerate(classes)}
-    if len(lookup) != len(classes):
-        raise DataError(f"classes are not distinct: {list(classes)}")
-    unknown = [v for v in values if str(v) not in lookup]
-    if unknown:
-        raise DataError(
-            f"label values {unknown} are not among the model's classes {list(classes)}: the manifest has {list(values)}; "
-            "give classes= with the label value of every output, in order"
-        )
-    return np.array([*(lookup[str(v)] for v in values), -1], dtype=np.int64)
 
 
 # ---- what the classes above use ------------------------------------------------------------------------------------------
@@ -495,6 +530,12 @@ def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
     temporary.replace(path)
+
+
+def _mean_by(values: np.ndarray, case: np.ndarray, size: np.ndarray) -> np.ndarray:
+    total = np.zeros((len(size), values.shape[1]))
+    np.add.at(total, case, values)
+    return total / size[:, None]
 
 
 def _attributes(node: zarr.Group | zarr.Array) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from rightreasons.data import images
-from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems
+from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
@@ -230,7 +231,7 @@ class Cohort:
     def weight(self) -> np.ndarray | None:
         if self._table.schema.weight is None:
             return None
-        return self._table.frame[self._table.schema.weight].to_numpy(dtype=np.float64)[self._rows]
+        return pd.to_numeric(self._table.frame[self._table.schema.weight]).to_numpy(dtype=np.float64)[self._rows]
 
     @property
     def box(self) -> list[np.ndarray] | None:
@@ -264,7 +265,8 @@ class Cohort:
         elif part == "box":
             values = (b.tobytes().hex() for b in self.box or [])
         elif part in ("mask", "transform", "twin"):
-            values = self._digest_all(getattr(self, part))
+            references = getattr(self, part)
+            values = [] if references is None else self._digest_all(references)
         else:
             values = (str(v) for v in self.attribute(part).values)
         return hash_of(values)
@@ -286,14 +288,18 @@ class Cohort:
         if isinstance(rows, Mapping):
             mask = np.ones(len(self), bool)
             for column, wanted in rows.items():
-                options = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-                mask &= np.isin(self.column(column).astype(str), [str(v) for v in options])
+                options = {text(v) for v in (wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted])}
+                mask &= np.array([text(v) in options for v in self.column(column)], dtype=bool)
             rows = mask
         index = np.asarray(rows)
         if index.dtype == bool:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
             index = np.flatnonzero(index)
+        if len(index) and (index.dtype.kind not in "iu" or index.min() < -len(self) or index.max() >= len(self)):
+            raise DataError(
+                f"positions must be whole numbers below the {len(self)} rows of cohort {self.name!r}, not {index[:5]}"
+            )
         return Cohort(self._table, self._rows[index.astype(np.int64)], name or self.name)
 
     def on(self, split: str) -> Cohort:
@@ -311,6 +317,8 @@ class Cohort:
     def group(self, attribute: str | None = None) -> np.ndarray:
         """(n,) number of each row's (label, attribute level) group, label-major; -1 where either is missing."""
         a = self.attribute(attribute)
+        if self._table.schema.label is None:
+            raise DataError(f"cohort {self.name!r} has no label and forms no groups: give label= when reading the manifest")
         if a.kind == "continuous":
             raise DataError(f"attribute {a.name!r} is continuous and forms no groups: give bins={{{a.name!r}: …}} when reading")
         return np.where((self.label >= 0) & (a.values >= 0), self.label * len(a.levels) + a.values, -1)
@@ -362,15 +370,13 @@ class Cohort:
             raise SettingError("Cohort.bias takes either discordant= or logistic=")
         if logistic is not None:
             return self.select(self._logistic(attribute, logistic, rng), name=f"{self.name}-biased")
-        concordant = self._concordant(attribute, pairs)
         groups = self.group(attribute)
-        members = {g: rng.permutation(np.flatnonzero(groups == g)) for g in np.unique(groups[groups >= 0])}
-        agrees = {g: bool(concordant[rows[0]]) for g, rows in members.items()}
-        share = discordant if isinstance(discordant, float) and discordant < 1 else None
-        if share is None:
-            take = {g: len(rows) if agrees[g] else int(discordant or 0) for g, rows in members.items()}
-        else:
-            take = _share(members, agrees, share, size)
+        agrees = self._concordant(attribute, pairs)
+        counts = self.counts(attribute).to_numpy()
+        # A class or level that a view left behind is no group; an empty meeting of two that are there is one.
+        present = np.flatnonzero(np.outer(counts.sum(axis=1), counts.sum(axis=0)))
+        members = {int(g): rng.permutation(np.flatnonzero(groups == g)) for g in present}
+        take = _discordant_rows(members, agrees, discordant, size)
         for g, rows in members.items():
             if take[g] > len(rows):
                 raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
@@ -386,13 +392,14 @@ class Cohort:
     ) -> Cohort:
         """Name the rows train, val, audit and test: stratified on (label, attribute), no subject in two splits.
 
-        Continuous attributes are stratified on their quartiles. Earlier split names are replaced.
+        Continuous attributes are stratified on their quartiles. Earlier split names are replaced. Fractions that sum to less
+        than 1 leave the other rows in no split. Without subjects, the images of a case stay together.
         """
         fractions = dict(fractions or FRACTIONS)
         if any(f <= 0 for f in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
             raise SettingError(f"fractions must be positive and sum to at most 1, not {fractions}")
-        named = self._assign(fractions, rng, attribute)
-        return self._renamed(named)
+        rest = 1 - sum(fractions.values())
+        return self._renamed(self._assign({**fractions, **({"": rest} if rest > 1e-9 else {})}, rng, attribute))
 
     def with_roles(self, *, rng: np.random.Generator, trains: bool = False) -> Cohort:
         """Complete the splits that a study needs.
@@ -418,10 +425,11 @@ class Cohort:
         view = self.select(references != "")
         schema = self._table.schema
         frame = view._table.frame.iloc[view._rows].reset_index(drop=True)
-        attributes = {a: schema.twin_attribute.get(a) for a in schema.attribute}
-        frame[str(schema.image)], frame[ID] = frame[schema.twin], view.id
-        for a, column in attributes.items():  # a twin whose attribute is not told has an unknown one
-            frame[a] = pd.Series([None] * len(frame), dtype=object) if column is None else frame[column]
+        unknown = pd.Series([None] * len(frame), dtype=object)  # a twin whose attribute is not told
+        columns = {a: schema.twin_attribute.get(a) for a in schema.attribute}
+        changed = {a: unknown if column is None else frame[column] for a, column in columns.items()}
+        changed |= {str(schema.image): frame[schema.twin], ID: pd.Series(view.id, dtype=object)}
+        frame = frame.assign(**changed)
         derived = replace(schema, id=ID, twin=None, twin_attribute={}, mask=None, box=())
         return Cohort(Table(frame, derived, self._table.digests), name="twin")
 
@@ -443,25 +451,30 @@ class Cohort:
         return [cache[r] if r else "" for r in references]
 
     def _concordant(self, attribute: str | None, pairs: Mapping[Any, Any] | None) -> np.ndarray:
+        """Whether each group, numbered as in `group`, is a level with the class that it goes with."""
         a = self.attribute(attribute)
+        levels, names = [text(v) for v in a.levels], [text(c) for c in self.classes]
         if pairs is None:
-            if len(a.levels) != len(self.classes):
+            if len(levels) != len(names):
                 raise SettingError(
-                    f"{a.name!r} has {len(a.levels)} levels and {self.label_name!r} {len(self.classes)} classes: "
+                    f"{a.name!r} has {len(levels)} levels and {self.label_name!r} {len(names)} classes: "
                     "say which go together with pairs={level: class}"
                 )
-            code = np.arange(len(a.levels))
-        else:
-            lookup = {str(k): str(v) for k, v in pairs.items()}
-            names = [str(c) for c in self.classes]
-            code = np.array([names.index(lookup[str(v)]) if lookup.get(str(v)) in names else -1 for v in a.levels])
-        return (a.values >= 0) & (code[a.values] == self.label)
+            pairs = dict(zip(levels, names, strict=True))
+        goes_with = {text(level): text(value) for level, value in pairs.items()}
+        if not set(goes_with) <= set(levels) or not set(goes_with.values()) <= set(names):
+            raise SettingError(
+                f"pairs={dict(pairs)} must go from levels of {a.name!r} {levels} to classes of {self.label_name!r} {names}"
+            )
+        return np.array([goes_with.get(level) == name for name in names for level in levels])
 
     def _logistic(self, attribute: str | None, logistic: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
         a = self.attribute(attribute)
         slope, centre, multiplier = logistic
-        numeric = a.values if a.kind == "continuous" else np.array([float(v) for v in a.levels])[a.values]
-        sigmoid = 1 / (1 + np.exp(-slope * (numeric - centre)))
+        if any(isinstance(v, str) for v in a.levels):
+            raise DataError(f"logistic= needs a numeric attribute, and {a.name!r} has {list(a.levels)[:5]}")
+        numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
+        sigmoid = expit(slope * (numeric - centre))
         positive = self.label == len(self.classes) - 1
         keep = np.clip(multiplier * np.where(positive, sigmoid, 1 - sigmoid), 0, 1)
         return (rng.random(len(self)) < np.where(a.present & (self.label >= 0), keep, 0)).nonzero()[0]
@@ -479,7 +492,10 @@ class Cohort:
 
     def _assign(self, fractions: Mapping[str, float], rng: np.random.Generator, attribute: str | None) -> np.ndarray:
         """(n,) split names. Whole subjects, in random order, go to the split that lacks most of its rows in their stratum."""
-        unit = np.arange(len(self)) if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
+        named = self.subject if self.subject is not None else self.case
+        unit = np.arange(len(self))
+        if named is not None:  # rows of unknown subjects are each on their own
+            unit = np.unique([f"={name}" if name else str(row) for row, name in enumerate(named)], return_inverse=True)[1]
         first = np.unique(unit, return_index=True)[1]
         stratum = self._stratum(attribute)[first]  # a subject counts in the stratum of its first row
         size = np.bincount(unit)
@@ -504,7 +520,22 @@ class Cohort:
         return Cohort(Table(frame.assign(**{column: names}, **ids), schema, self._table.digests), name=self.name)
 
 
-def _share(members: Mapping[int, np.ndarray], agrees: Mapping[int, bool], share: float, size: int | None) -> dict[int, int]:
+def _discordant_rows(
+    members: Mapping[int, np.ndarray], agrees: np.ndarray, discordant: float | None, size: int | None
+) -> dict[int, int]:
+    """How many rows of each group to keep."""
+    wanted = float(discordant or 0)
+    is_number = isinstance(discordant, int | np.integer)
+    if not (wanted >= 0 and (is_number or wanted < 1)):
+        raise SettingError(f"discordant={discordant} is neither a whole number of rows nor a share from 0 to below 1")
+    if not is_number:
+        return _share(members, agrees, wanted, size)
+    if size is not None:
+        raise SettingError("size= goes with a share of discordant rows, not with their number")
+    return {g: len(rows) if agrees[g] else int(wanted) for g, rows in members.items()}
+
+
+def _share(members: Mapping[int, np.ndarray], agrees: np.ndarray, share: float, size: int | None) -> dict[int, int]:
     with_cue = [g for g in members if agrees[g]]
     against = [g for g in members if not agrees[g]]
     if not with_cue or not against:
@@ -513,8 +544,10 @@ def _share(members: Mapping[int, np.ndarray], agrees: Mapping[int, bool], share:
         min(len(members[g]) for g in with_cue) * len(with_cue) / (1 - share),
         min(len(members[g]) for g in against) * len(against) / share if share > 0 else np.inf,
     )
+    if most < 1:
+        raise DataError("a group that must have rows is empty, and a share needs some of each: see Cohort.counts()")
     total = int(most + 1e-9) if size is None else size
     if total > most + 1e-9:
         raise DataError(f"size={size} with {share:.0%} discordant rows is more than these groups allow ({int(most)})")
     each = {True: round(total * (1 - share) / len(with_cue)), False: round(total * share / len(against))}
-    return {g: min(each[agrees[g]], len(rows)) for g, rows in members.items()}
+    return {g: min(each[bool(agrees[g])], len(rows)) for g, rows in members.items()}

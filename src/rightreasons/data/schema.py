@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,10 @@ class Problem:
     message: str
     row: int | None = None  # 0-based row of the table
     column: str = ""
-    level: Literal["error", "warning"] = "error"
+    level: Literal["error", "warning", "info"] = "error"
     kind: str = ""  # a short machine-readable name
+    id: str = ""
+    line: int | None = None  # of the manifest's file, counted from 1
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,14 @@ class Schema:
             if key not in known:
                 raise SettingError(f"a cohort has no keyword {key!r}; {suggest(key, [*known, 'bins'])}")
         given["attribute"], given["box"] = _names(given.get("attribute")), _names(given.get("box"))
-        given["mapping"] = {text(k): v for k, v in (given.get("mapping") or {}).items()}
+        given["mapping"] = {
+            text(k): v.item() if isinstance(v, np.generic) else v for k, v in (given.get("mapping") or {}).items()
+        }
         given["missing"] = tuple(text(m) for m in given.get("missing") or ())
         given["kinds"] = dict(given.get("kinds") or {})
+        for name, kind in given["kinds"].items():
+            if kind not in get_args(Kind):
+                raise SettingError(f"kinds={{{name!r}: {kind!r}}}: an attribute is one of {', '.join(get_args(Kind))}")
         given["root"] = "" if given.get("root") is None else str(given["root"])
         twin_attribute = given.pop("twin_attribute", None)
         schema = cls(**given)
@@ -137,68 +144,87 @@ class Table:
     def label(self) -> np.ndarray:
         if self.schema.label is None:
             return np.full(len(self.frame), -1)
-        return _codes(_label_values(self.frame, self.schema), self.schema.classes)
+        return _codes(label_values(self.frame, self.schema), self.schema.classes)
 
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         return {name: self._attribute(name) for name in self.schema.attribute}
 
     def _attribute(self, name: str) -> Attribute:
-        values = tidy(self.frame[name], self.schema.missing)
-        kind = self.schema.kinds[name]
+        kind, levels = self.schema.kinds[name], self.schema.levels[name]
+        if name in self.schema.bins:
+            return Attribute(name, kind, _bin(tidy(self.frame[name], self.schema.missing), self.schema.bins[name]), levels)
+        values = _settled(self.frame[name], self.schema.missing, levels)
         if kind == "continuous":
             return Attribute(name, kind, np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64))
-        levels = self.schema.levels[name]
-        if name in self.schema.bins:
-            return Attribute(name, kind, _bin(values, self.schema.bins[name]), levels)
         return Attribute(name, kind, _codes(values, levels), levels)
 
     @cached_property
     def boxes(self) -> list[np.ndarray]:
-        return [parse_boxes(v) for v in _box_values(self.frame, self.schema)]
+        return [parse_boxes(v) for v in box_values(self.frame, self.schema)]
 
 
 def table_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
     """Everything that can be wrong with the table itself, images unread."""
     table = Table(frame, schema)
     if not len(frame):
-        yield Problem("the table has no rows", kind="empty")
+        yield Problem("the table has no rows", kind="empty-table")
         return
-    ids = pd.Series(table.ids)
-    for row in np.flatnonzero(ids.duplicated().to_numpy()):
-        first = int(np.flatnonzero(table.ids == table.ids[row])[0])
-        yield Problem(f"id {table.ids[row]!r} is also the id of row {first + 1}", int(row), schema.id or "", kind="duplicate-id")
+    yield from _id_problems(table)
     if schema.image:
         for row in np.flatnonzero(table.strings(schema.image) == ""):
             yield Problem("no image is named", int(row), schema.image, kind="no-image")
     yield from _box_problems(frame, schema)
     if schema.weight:
         weight = pd.to_numeric(frame[schema.weight], errors="coerce").to_numpy(dtype=float)
-        for row in np.flatnonzero(~(weight >= 0)):
-            found = frame[schema.weight].iloc[row]
+        for row in np.flatnonzero(~((weight >= 0) & np.isfinite(weight))):
+            found = text(frame[schema.weight].iloc[row])
             yield Problem(f"weight {found!r} is not a number of at least 0", int(row), schema.weight, kind="bad-weight")
-    if schema.subject and schema.split:
-        pair = pd.DataFrame({"subject": table.strings(schema.subject), "split": table.strings(schema.split)})
-        home = pair.groupby("subject")["split"].transform("first")
-        for row in np.flatnonzero((pair["split"] != home).to_numpy() & (pair["subject"] != "").to_numpy()):
-            yield Problem(
-                f"subject {pair['subject'][row]!r} is in split {pair['split'][row]!r} and in {home[row]!r}",
-                int(row),
-                schema.subject,
-                kind="subject-in-two-splits",
-            )
+    for part in ("subject", "case"):
+        column = getattr(schema, part)
+        if column and schema.split:
+            yield from _divided(table.strings(column), table.strings(schema.split), part, "split", column)
+    if schema.case and schema.label:
+        label = np.array([*map(text, schema.classes), ""], dtype=object)[table.label]
+        yield from _divided(table.strings(schema.case), label, "case", "label", schema.case)
 
 
 def parse_boxes(value: Any) -> np.ndarray:
-    """(k, 4) boxes from `x0 y0 x1 y1; …`, JSON, a sequence of numbers, or nothing."""
-    if value is None or (isinstance(value, float) and np.isnan(value)) or (isinstance(value, str) and not value.strip()):
-        return np.zeros((0, 4))
+    """(k, 4) boxes from `x0 y0 x1 y1; …`, JSON, a sequence of numbers or of boxes, or nothing."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        value = json.loads(value)
     if isinstance(value, str):
-        value = json.loads(value) if value.strip().startswith("[") else value.replace(",", " ").replace(";", " ").split()
-    numbers = np.asarray(value, dtype=np.float64)
-    if numbers.size % 4 or not np.isfinite(numbers).all():
+        value = [part.replace(",", " ").split() for part in value.split(";") if part.strip()]
+    elif not isinstance(value, list | tuple | np.ndarray):
+        value = [] if text(value) == "" else [value]
+    boxes = list(value) if any(isinstance(part, list | tuple | np.ndarray) for part in value) else [value] if len(value) else []
+    try:
+        numbers = [[float(number) for number in box] for box in boxes]
+    except TypeError as error:
+        raise ValueError(f"{value!r} holds something that is not a number") from error
+    if any(len(box) != 4 for box in numbers) or not np.isfinite(numbers).all():
         raise ValueError(f"{value!r} is not groups of four numbers")
-    return numbers.reshape(-1, 4)
+    return np.array(numbers, dtype=np.float64).reshape(-1, 4)
+
+
+def _id_problems(table: Table) -> Iterator[Problem]:
+    column = table.schema.id or ""
+    if column:
+        yield from (Problem("the id is missing", int(row), column, kind="no-id") for row in np.flatnonzero(table.ids == ""))
+    first: dict[str, int] = {}
+    for row, name in enumerate(table.ids.tolist()):
+        if name and first.setdefault(name, row) != row:
+            yield Problem(f"id {name!r} is also the id of row {first[name] + 1}", row, column, kind="duplicate-id")
+
+
+def _divided(unit: np.ndarray, part: np.ndarray, unit_name: str, part_name: str, column: str) -> Iterator[Problem]:
+    """Rows whose unit (a subject, a case) was first seen in another part (a split, a label); '' is not known and passes."""
+    home: dict[str, tuple[str, int]] = {}
+    for row, (name, found) in enumerate(zip(unit, part, strict=True)):
+        if name and found and home.setdefault(name, (found, row))[0] != found:
+            before, first = home[name]
+            message = f"{unit_name} {name!r} has {part_name} {found!r} here and {before!r} in row {first + 1}"
+            yield Problem(message, row, column, kind=f"{unit_name}-in-two-{part_name}s")
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -206,7 +232,7 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def text(value: Any) -> str:
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float | np.floating) and np.isnan(value)):
         return ""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
@@ -227,11 +253,18 @@ def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
     if all(isinstance(v, bool | np.bool_) for v in known):
         return [None if v is None else int(v) for v in values]
     numbers = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce").to_numpy(dtype=float)
-    if np.isnan(numbers).any():
+    if not np.isfinite(numbers).all():  # "inf" is no measurement
         return [None if v is None else text(v) for v in values]
     whole = bool((numbers == np.round(numbers)).all())
     numeric = iter(numbers.tolist())
     return [None if v is None else int(next(numeric)) if whole else next(numeric) for v in values]
+
+
+def _settled(series: pd.Series, missing: Sequence[str], levels: Sequence[Value]) -> list[Value | None]:
+    """Values in the type of their levels: where those are text, digits that happen to be alone in a view stay text."""
+    if levels and isinstance(levels[0], str):
+        return [None if text(v) == "" or text(v) in missing else text(v) for v in series.tolist()]
+    return tidy(series, missing)
 
 
 def _codes(values: Sequence[Value | None], levels: Sequence[Value]) -> np.ndarray:
@@ -239,19 +272,22 @@ def _codes(values: Sequence[Value | None], levels: Sequence[Value]) -> np.ndarra
     return np.array([-1 if v is None else lookup.get(v, -1) for v in values], dtype=np.int64)
 
 
-def _label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
-    values = tidy(frame[schema.label], schema.missing)
+def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
+    raw = frame[schema.label]
+    values = _settled(raw, schema.missing, schema.classes)
     if not schema.mapping:
         return values
-    mapped = [None if v is None else schema.mapping.get(text(v), v) for v in values]
-    return tidy(pd.Series(mapped, dtype=object), schema.missing)
+    # A key may be written as the cell is ("True", "01") or as it is understood (1).
+    known = zip(map(text, raw.tolist()), map(text, tidy(raw, schema.missing)), values, strict=True)
+    mapped = [None if v is None else schema.mapping.get(cell, schema.mapping.get(meant, v)) for cell, meant, v in known]
+    return _settled(pd.Series(mapped, dtype=object), schema.missing, schema.classes)
 
 
 def _bin(values: Sequence[Value | None], edges: Sequence[float]) -> np.ndarray:
     return np.array([-1 if v is None else int(np.searchsorted(edges, float(v), side="right")) for v in values])
 
 
-def _box_values(frame: pd.DataFrame, schema: Schema) -> list[Any]:
+def box_values(frame: pd.DataFrame, schema: Schema) -> list[Any]:
     if not schema.box:
         return []
     if len(schema.box) == 1:
@@ -262,7 +298,7 @@ def _box_values(frame: pd.DataFrame, schema: Schema) -> list[Any]:
 
 def _box_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
     column = schema.box[0] if schema.box else ""
-    for row, value in enumerate(_box_values(frame, schema)):
+    for row, value in enumerate(box_values(frame, schema)):
         try:
             boxes = parse_boxes(value)
         except ValueError as error:
@@ -271,7 +307,7 @@ def _box_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
         for x0, y0, x1, y1 in boxes:
             if x1 <= x0 or y1 <= y0:
                 yield Problem(
-                    f"box {x0:g} {y0:g} {x1:g} {y1:g} is empty: x1 > x0 and y1 > y0 expected", row, column, kind="bad-box"
+                    f"box {x0:g} {y0:g} {x1:g} {y1:g} is empty: x1 > x0 and y1 > y0 expected", row, column, kind="empty-box"
                 )
 
 
@@ -331,7 +367,7 @@ def resolve(frame: pd.DataFrame, given: Schema, bins: Mapping[str, int | Sequenc
         levels[name] = () if kind == "continuous" else tuple(distinct)
     classes: tuple[Value, ...] = ()
     if given.label is not None:
-        found = {v for v in _label_values(frame, given) if v is not None}
+        found = {v for v in label_values(frame, given) if v is not None}
         fractional = sorted(v for v in found if isinstance(v, float))
         if fractional:
             raise DataError(
@@ -343,9 +379,13 @@ def resolve(frame: pd.DataFrame, given: Schema, bins: Mapping[str, int | Sequenc
 
 
 def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: str) -> tuple[float, ...]:
-    if isinstance(bins, int):
+    if isinstance(bins, int | np.integer):
         known = np.array([float(v) for v in values if v is not None])
-        return tuple(np.unique(np.quantile(known, np.arange(1, bins) / bins)).tolist())
+        cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins)) if bins > 1 else np.zeros(0)
+        cuts = cuts[cuts > known.min()]  # nothing lies below the minimum
+        if not len(cuts):
+            raise SettingError(f"bins={bins} leaves {name!r} in one piece: give at least 2, or edges between its values")
+        return tuple(cuts.tolist())
     edges = tuple(float(b) for b in bins)
     if list(edges) != sorted(set(edges)) or not edges:
         raise SettingError(f"bins for {name!r} must be rising edges, not {list(bins)}")
@@ -353,5 +393,7 @@ def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: st
 
 
 def _bin_names(edges: Sequence[float]) -> tuple[str, ...]:
-    inner = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-    return (f"below {edges[0]:g}", *inner, f"{edges[-1]:g} and above")
+    shown = [f"{edge:g}" for edge in edges]
+    if len(set(shown)) < len(edges):  # six digits do not tell them apart
+        shown = [repr(float(edge)) for edge in edges]
+    return (f"below {shown[0]}", *(f"{low} to {high}" for low, high in pairwise(shown)), f"{shown[-1]} and above")

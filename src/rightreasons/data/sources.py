@@ -20,7 +20,10 @@ from rightreasons.families import suggest
 
 SCHEMA = b"rightreasons.schema"
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".dcm", ".nii", ".gz", ".npy"}
+SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".dcm", ".dicom", ".nii", ".nii.gz", ".mgh", ".mgz",
+    ".npy",
+)  # fmt: skip
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "audit", "test", "testing"}
 SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
@@ -29,15 +32,21 @@ def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
     """The raw table and the schema adapted to its source; a cohort that we saved brings its own, already resolved."""
     if not path.exists():
         raise DataError(f"no manifest at {path}: expected a CSV or Parquet file, an image folder or a saved dataset")
+    asked = given
     given = replace(given, root=given.root or str(path if path.is_dir() else path.parent))
     if path.is_dir():
         if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
             return _read_huggingface(path, given)
         return _read_folder(path, given)
     if path.suffix.lower() == ".parquet":
-        arrow = pq.read_table(path)
+        try:
+            arrow = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+        if len(set(arrow.column_names)) < len(arrow.column_names):
+            raise DataError(f"{path} has two columns of one name: {', '.join(arrow.column_names)}")
         stored = (arrow.schema.metadata or {}).get(SCHEMA)
-        return arrow.to_pandas(), given if stored is None else _stored(stored)
+        return arrow.to_pandas(), given if stored is None else _stored(stored, asked, path)
     if path.suffix.lower() not in {".csv", ".tsv", ".txt"}:
         raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv or .parquet expected")
     textual = ("id", "image", "mask", "subject", "case", "site", "split", "twin", "transform")
@@ -48,6 +57,8 @@ def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
         frame = pd.read_csv(path, dtype=as_text, keep_default_na=False, na_values=["", "nan", "NaN"], sep=separator)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas took the first cells for names of rows and shifted the rest
+        raise DataError(f"{path}: rows have more cells than the header has names ({', '.join(map(str, frame.columns))})")
     return frame, given
 
 
@@ -56,7 +67,7 @@ def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     mixed = [column for column, kind in frame.dtypes.items() if kind == np.object_]
     for column in mixed:  # one column of numbers and text would stop Arrow
-        frame[column] = [None if text(v) == "" else v if isinstance(v, str) else text(v) for v in frame[column]]
+        frame[column] = _writable(frame[column].tolist())
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     metadata = {**(arrow.schema.metadata or {}), SCHEMA: json.dumps(asdict(schema)).encode()}
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -65,13 +76,48 @@ def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
     return path
 
 
-def _stored(stored: bytes) -> Schema:
+def _writable(values: list[Any]) -> list[str | int | None]:
+    """Cells of any kind as one that Arrow takes and `tidy` and `parse_boxes` read back as the same."""
+    if all(isinstance(v, bool | np.bool_) or text(v) == "" for v in values):
+        return [None if text(v) == "" else int(v) for v in values]
+    lists = [isinstance(v, list | tuple | np.ndarray) for v in values]
+    return [
+        json.dumps(v, default=lambda array: array.tolist()) if many else text(v) or None
+        for v, many in zip(values, lists, strict=True)
+    ]
+
+
+def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
+    """The schema that was saved; `root=` may say where the images are now, anything else asked for must agree."""
     found = json.loads(stored)
     for key in ("attribute", "box", "missing", "classes"):
         found[key] = tuple(found[key])
     for key in ("bins", "levels"):
         found[key] = {name: tuple(values) for name, values in found[key].items()}
-    return Schema(**found)
+    saved = Schema(**found)
+    usual = Schema()
+    for part in (
+        "image",
+        "label",
+        "attribute",
+        "id",
+        "split",
+        "subject",
+        "case",
+        "site",
+        "weight",
+        "box",
+        "mask",
+        "transform",
+        "twin",
+    ):
+        wanted = getattr(asked, part)
+        if wanted not in (getattr(usual, part), getattr(saved, part)):
+            raise DataError(
+                f"{path} is a saved cohort whose {part} is {getattr(saved, part)!r}, not {wanted!r}: "
+                f"leave {part}= out, or read the manifest that it was made from"
+            )
+    return replace(saved, root=asked.root or saved.root)
 
 
 def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
@@ -79,8 +125,10 @@ def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
     rows = []
-    for file in sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES):
+    for file in sorted(p for p in path.rglob("*") if p.name.lower().endswith(SUFFIXES)):
         parts = file.relative_to(path).parts
+        if any(part.startswith(".") for part in parts):  # left by editors and file managers
+            continue
         floor = parts[1:] if splits else parts
         if len(floor) >= 2:
             name = SPLIT_NAMES.get(parts[0].lower(), parts[0].lower())
@@ -108,11 +156,12 @@ def _read_huggingface(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
         table = {key: part[key] for key in part.column_names if key not in pictures}
         frame = pd.DataFrame({key: list(values) for key, values in table.items()})
         for key, values in names.items():
-            frame[key] = [values[v] if v >= 0 else None for v in frame[key]]
+            frame[key] = [values[int(v)] if v is not None and v >= 0 else None for v in part[key]]
         for key in pictures:
             raw = part.cast_column(key, datasets.Image(decode=False))[key]
             frame[key] = [_written(path, split or "all", key, i, item) for i, item in enumerate(raw)]
-        frames.append(frame.assign(split=SPLIT_NAMES.get(split, split)) if split else frame)
+        own = given.split in part.column_names
+        frames.append(frame.assign(split=SPLIT_NAMES.get(split, split)) if split and not own else frame)
     schema = given if given.split or "" in parts else replace(given, split="split")
     return pd.concat(frames, ignore_index=True), schema
 
@@ -124,7 +173,7 @@ def _written(folder: Path, split: str, column: str, row: int, item: Mapping[str,
         return str(Path(item["path"]).absolute())
     suffix = Path(item["path"] or "image.png").suffix or ".png"
     target = folder / "images" / f"{split}-{column}-{row:07d}{suffix}"
-    if not target.exists():
+    if not target.exists() or target.read_bytes() != item["bytes"]:  # the dataset may have been saved anew
         target.parent.mkdir(exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         temporary.write_bytes(item["bytes"])

@@ -1,0 +1,52 @@
+"""π: which label each attribute value stands for, for the audits that speak of following the attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from rightreasons.data.cohort import Attribute
+from rightreasons.errors import SettingError
+from rightreasons.evidence import Evidence, as_outputs
+from rightreasons.head import outputs_for
+from rightreasons.stats import groups
+
+UNKNOWN_TRAINING = "training rows unknown"
+
+
+def alignment_of(
+    evidence: Evidence, a: Attribute | None, aligned: Mapping[Any, Any] | None
+) -> tuple[dict[Hashable, Hashable], str]:
+    """π as codes, attribute level → output, and where it comes from (or why there is none).
+
+    Given, else by lift on the training rows, else, where those are unknown, from the model's errors on audit rows; never
+    from test rows, and never by lift on audit rows, which may be balanced.
+    """
+    if a is None or a.kind == "continuous":
+        return {}, "needs bins"
+    if aligned is not None:
+        levels = [str(v) for v in a.levels]
+        for value in aligned:
+            if str(value) not in levels:
+                raise SettingError(f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}")
+        outputs = outputs_for(list(aligned.values()), evidence.card.classes)
+        return {levels.index(str(v)): int(o) for v, o in zip(aligned, outputs, strict=True)}, "given"
+    if evidence.training is not None:
+        train = evidence.training
+        label = as_outputs(train.label, train.classes, evidence.card.classes)
+        found = groups.alignment(label, train.attribute(a.name).values)
+        source = "training rows"
+    elif "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
+        rows = evidence.on("audit").decisions()
+        found = groups.aligned_from_errors(rows.label, rows.logits.argmax(axis=1), rows.cohort.attribute(a.name).values)
+        source = "π from the model's errors"
+    else:
+        return {}, f"{UNKNOWN_TRAINING} and no audit rows: give aligned="
+    return found.aligned, source if found.aligned else f"no value of {a.name} goes with a label in the {source}"
+
+
+def say_alignment(pi: Mapping[Hashable, Hashable], a: Attribute | None, evidence: Evidence) -> str:
+    if a is None:
+        return ""
+    levels, classes = dict(enumerate(a.levels)), dict(enumerate(evidence.card.classes))
+    return "; ".join(f"{a.name} = {levels[k]} → {classes[v]}" for k, v in pi.items())  # type: ignore[index]

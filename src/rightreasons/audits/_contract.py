@@ -1,0 +1,106 @@
+"""What every audit shares: what it needs, which reference models it asks for, and the context of one run.
+
+An audit is one file with `QUESTION` and `ROW`, two declarations that are plain data, and two steps:
+
+    needs(**settings) -> tuple[Need, ...]        the arrays it reads
+    roles(**settings) -> tuple[Role, ...]        the reference models it compares with; empty for audits of one model
+    measure(evidence, *, rng, …) -> Measurement  what one model says: a flat frozen dataclass; runs no network
+    conclude(measurements, *, rng, …) -> Result  over named models: {role: [Measurement, …]} -> a frozen dataclass with
+                                                 a `context` and a `finding()`
+
+A setting is a defaulted keyword of `measure` or `conclude`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rightreasons.evidence import View
+from rightreasons.findings import Estimate, Finding, Row
+from rightreasons.stats.resampling import Interval
+
+
+@dataclass(frozen=True)
+class Need:
+    """An array that an audit reads: of which role's model, on which cohort."""
+
+    role: str
+    cohort: str
+    array: str
+    optional: bool = False  # the audit says less without it, and still runs
+
+
+@dataclass(frozen=True)
+class Role:
+    """A reference model that an audit compares with; a study trains it where it is missing."""
+
+    name: str
+    regime: str = "erm"
+    rows: str = "train"  # train | balanced | redrawn
+    target: str = ""  # column it predicts; empty means the label
+    stopping: str = "val"  # rows on which its training stops
+
+
+@dataclass(frozen=True)
+class Context:
+    """Which run of which audit a result belongs to."""
+
+    name: str = ""
+    audit: str = ""
+    model: str = ""
+    cohort: str = "test"
+    attribute: str = ""
+    n_rows: int | None = None
+    n_subjects: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    seconds: float | None = None
+
+    def finding(self, **content: Any) -> Finding:
+        """A finding with everything that this context knows filled in."""
+        return Finding(
+            **{
+                "name": self.name,
+                "audit": self.audit,
+                "model": self.model,
+                "cohort": self.cohort,
+                "attribute": self.attribute,
+                "n_rows": self.n_rows,
+                "n_subjects": self.n_subjects,
+                "settings": dict(self.settings),
+                "seed": self.seed,
+                "seconds": self.seconds,
+                **content,
+            }
+        )
+
+
+class Result(Protocol):
+    """What an audit says over named models."""
+
+    @property
+    def context(self) -> Context: ...
+
+    def finding(self) -> Finding: ...
+
+
+def estimate(name: str, interval: Interval, row: Row, **more: Any) -> Estimate:
+    """An interval of the statistics as an estimate of a finding."""
+    return Estimate(
+        name=name,
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        level=interval.level,
+        reason=interval.reason,
+        row=row,
+        **more,
+    )
+
+
+def subjects_of(view: View) -> int | None:
+    """Number of distinct subjects of a view, None where subjects are not known."""
+    subject = view.cohort.subject
+    return None if subject is None else len(set(subject))

@@ -1,0 +1,388 @@
+"""The command line: demo · check · train · extract · audit · report.
+
+Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from rightreasons import __version__, families
+from rightreasons.errors import RightReasonsError, SettingError
+
+if TYPE_CHECKING:
+    from rightreasons.data.cohort import Cohort
+    from rightreasons.findings import Finding
+    from rightreasons.models.classifier import Classifier
+
+app = typer.Typer(
+    name="rightreasons",
+    help="Is your image classifier right for the right reasons?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one sentence and exit status 2."""
+    try:
+        app()
+    except RightReasonsError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}")
+        sys.exit(2)
+
+
+# ---- options that commands share -----------------------------------------------------------------------------------------
+
+Options = dict[str, tuple[Any, Any]]  # name → (annotation, default)
+
+
+def _option(kind: Any, help: str, *names: str) -> tuple[Any, Any]:
+    many = getattr(kind, "__origin__", None) is list
+    return Annotated[kind if many else kind | None, typer.Option(*names, help=help)], None
+
+
+COLUMNS: Options = {
+    "label": _option(str, "column with the label (default: label)"),
+    "attribute": _option(list[str], "column with an attribute; repeat for several"),
+    "image": _option(str, "column with the image path (default: image)"),
+    "id": _option(str, "column with the id (default: the image path)"),
+    "split": _option(str, "column with the split: train, val, audit, test"),
+    "subject": _option(str, "column with the subject; no subject crosses splits"),
+    "case": _option(str, "column with the case: several images, one decision"),
+    "site": _option(str, "column with the site"),
+    "weight": _option(str, "column with the row's weight"),
+    "box": _option(list[str], "column with boxes 'x0 y0 x1 y1; …', or four columns"),
+    "mask": _option(str, "column with the path of a mask"),
+    "twin": _option(str, "column with the same image but for the cue"),
+    "twin_attribute": _option(str, "column with the twin's attribute"),
+    "root": _option(Path, "folder that image paths start from (default: the manifest's)"),
+    "map": _option(list[str], "label value=class, e.g. --map=-1=0 for uncertain to negative; repeat"),
+    "bins": _option(list[str], "attribute=edges, e.g. age=40,60,80, or attribute=number of quantile bins; repeat"),
+    "kind": _option(list[str], "attribute=categorical or attribute=continuous; repeat"),
+    "missing": _option(list[str], "a value that means not known; repeat"),
+}
+
+MODEL: Options = {
+    "model": _option(
+        str, "timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME, package.module:factory, or a folder written by train"
+    ),
+    "checkpoint": _option(Path, "weights: .safetensors, or a torch file"),
+    "num_classes": _option(int, "number of outputs (default: the checkpoint's)"),
+    "classes": _option(str, "label value of every output, in order, separated by commas"),
+    "output": _option(str, "one logit of a multi-label head"),
+    "size": _option(str, "input size, e.g. 224 or 224,224 (default: the model's)"),
+    "crop": _option(float, "centre-crop share (default: the model's)"),
+    "interpolation": _option(str, "nearest, bilinear or bicubic (default: the model's)"),
+    "mean": _option(str, "mean per channel, separated by commas (default: the model's)"),
+    "std": _option(str, "standard deviation per channel, separated by commas (default: the model's)"),
+    "channels": _option(int, "input channels (default: the model's)"),
+}
+
+
+def _sharing(*groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add shared options to a command that takes them as `**shared`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            p.replace(annotation=hints.get(p.name, p.annotation))
+            for p in inspect.signature(command).parameters.values()
+            if p.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for group in groups
+            for name, (annotation, default) in group.items()
+        ]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) if p.default is not p.empty else p for p in own]
+
+        def run(**given: Any) -> None:
+            command(**given)
+
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+        return run
+
+    return add
+
+
+def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    found = {}
+    for text in given or []:
+        key, equals, value = text.rpartition("=")
+        if not equals or not key:
+            raise SettingError(f"--{option} {text!r} is not name=value")
+        found[key] = value
+    return found
+
+
+def columns_of(shared: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of `Cohort.read` from the shared options; what was not given keeps its default."""
+    plain = (set(COLUMNS) - {"map", "bins", "kind"}) & set(shared)
+    keywords = {name: shared[name] for name in plain if shared[name] not in (None, [])}
+    if mapping := _pairs(shared.get("map"), "map"):
+        keywords["mapping"] = mapping
+    if kinds := _pairs(shared.get("kind"), "kind"):
+        keywords["kinds"] = kinds
+    if bins := _pairs(shared.get("bins"), "bins"):
+        keywords["bins"] = {k: _numbers(v) if "," in v else int(v) if v.isdigit() else [float(v)] for k, v in bins.items()}
+    return keywords
+
+
+def model_settings(shared: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of `Classifier.load` from the shared options."""
+    found: dict[str, Any] = {
+        k: shared[k] for k in ("checkpoint", "num_classes", "crop", "interpolation", "channels") if shared.get(k) is not None
+    }
+    if shared.get("output") is not None:
+        found["output"] = int(shared["output"]) if shared["output"].isdigit() else shared["output"]
+    if shared.get("classes") is not None:
+        found["classes"] = [c.strip() for c in shared["classes"].split(",")]
+    if shared.get("size") is not None:
+        sides = [int(n) for n in _numbers(shared["size"])]
+        found["size"] = sides[0] if len(sides) == 1 else tuple(sides)
+    for name in ("mean", "std"):
+        if shared.get(name) is not None:
+            found[name] = _numbers(shared[name])
+    return found
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingError(f"{text!r} is not numbers separated by commas") from error
+
+
+def _cohort(manifest: Path, shared: dict[str, Any]) -> Cohort:
+    from rightreasons.data.cohort import Cohort
+
+    return Cohort.read(manifest, **columns_of(shared))
+
+
+def _classifier(shared: dict[str, Any], num_classes: int | None = None) -> Classifier:
+    from rightreasons.models.classifier import Classifier
+
+    spec = shared.get("model")
+    if spec is None:
+        raise SettingError("no model: give --model timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME or package.module:factory")
+    settings = model_settings(shared)
+    if (Path(spec) / "model.json").is_file():
+        if settings:
+            raise SettingError(f"{spec} is a saved model and has its own settings; leave out --{', --'.join(settings)}")
+        return Classifier.open(spec)
+    if num_classes is not None and "checkpoint" not in settings:
+        settings.setdefault("num_classes", num_classes)
+    return Classifier.load(spec, **settings)
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------------
+
+Manifest = Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")]
+Out = Annotated[Path, typer.Option(help="folder for everything that is written")]
+Seed = Annotated[int, typer.Option(help="seed of every random choice")]
+
+
+@app.command()
+def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
+    """A planted shortcut on real digits: build it, train on it, audit it, look at the page."""
+    from rightreasons.demo import demo as run
+
+    findings, page = run(out, seed=seed, say=console.print)
+    _show(findings, page)
+
+
+@app.command()
+@_sharing(COLUMNS, MODEL)
+def audit(
+    manifest: Annotated[
+        Path | None, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="table of id, label, attribute …, and p or p_<class>: no model needed")
+    ] = None,
+    out: Out = Path("rightreasons-audit"),
+    audits: Annotated[
+        str | None, typer.Option(help="which audits, separated by commas (default: all that the data allow)")
+    ] = None,
+    aligned: Annotated[list[str] | None, typer.Option(help="attribute value=label it stands for; repeat")] = None,
+    threshold: Annotated[str, typer.Option(help="decide by argmax or max_f1 (on val rows)")] = "argmax",
+    batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
+    seed: Seed = 0,
+    **shared: Any,
+) -> None:
+    """Audit a model on a table of images, or a table of predictions: runs what the data allow and writes the page."""
+    from rightreasons.audits import audit_all
+    from rightreasons.evidence import Evidence
+    from rightreasons.report import report as write
+
+    chosen = _audits(audits)
+    if (manifest is None) == (predictions is None):
+        raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
+    if predictions is not None:
+        evidence = Evidence.from_predictions(predictions, **columns_of(shared))
+    else:
+        from rightreasons.models.extraction import extract as run
+
+        evidence = run(
+            _classifier(shared), _cohort(Path(str(manifest)), shared), chosen, out=out / "evidence", batch=batch, seed=seed
+        )
+    settings: dict[str, dict[str, Any]] = {}
+    pi = _pairs(aligned, "aligned")
+    for name in chosen:
+        given = {"aligned": pi or None, "threshold": threshold}
+        module = families.member("audits", name)
+        defaults = families.settings_of(module.measure)
+        settings[name] = {k: v for k, v in given.items() if k in defaults and v != defaults[k]}
+    findings = audit_all(evidence, audits=chosen, seed=seed, settings=settings)
+    for finding in findings:
+        finding.save(out)
+    source = manifest if manifest is not None else predictions
+    _show(findings, write(findings, out / "report.html", title=f"Audit of {evidence.card.name}", subtitle=f"{source}"))
+
+
+@app.command()
+@_sharing(COLUMNS, MODEL)
+def extract(
+    manifest: Manifest,
+    out: Out = Path("rightreasons-audit"),
+    audits: Annotated[str | None, typer.Option(help="for which audits, separated by commas (default: all)")] = None,
+    batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
+    seed: Seed = 0,
+    **shared: Any,
+) -> None:
+    """Run a model over the images once and keep what the audits need; goes on where it was ended."""
+    from rightreasons.models.extraction import extract as run
+
+    evidence = run(_classifier(shared), _cohort(manifest, shared), _audits(audits), out=out / "evidence", batch=batch, seed=seed)
+    console.print(f"{escape(repr(evidence))}\nevidence is in {escape(str(out / 'evidence'))}")
+
+
+@app.command()
+@_sharing(COLUMNS, MODEL)
+def train(
+    manifest: Manifest,
+    out: Out = Path("rightreasons-model"),
+    target: Annotated[str | None, typer.Option(help="train on an attribute instead of the label")] = None,
+    epochs: Annotated[int, typer.Option(help="passes over the training rows")] = 20,
+    lr: Annotated[float, typer.Option(help="learning rate")] = 1e-3,
+    batch: Annotated[int, typer.Option(help="images per step")] = 64,
+    stop_on: Annotated[str, typer.Option(help="validation metric that chooses the epoch")] = "macro_f1",
+    patience: Annotated[int | None, typer.Option(help="epochs without a better one before training stops")] = 5,
+    augment: Annotated[str | None, typer.Option(help="a function of models/augment.py, or package.module:function")] = None,
+    new_head: Annotated[
+        bool, typer.Option(help="keep a fresh head where the checkpoint's has another number of outputs")
+    ] = False,
+    seed: Seed = 0,
+    **shared: Any,
+) -> None:
+    """Train a model on the train split and keep the best epoch on the val split; goes on where it was ended."""
+    from rightreasons.models.classifier import Classifier
+    from rightreasons.models.training import train as run
+
+    cohort = _cohort(manifest, shared)
+    settings = model_settings(shared)
+    values = cohort.classes if target is None else cohort.attribute(target).levels
+    if shared.get("model") is None:
+        raise SettingError("no model: give --model timm:NAME, torchvision:NAME, monai:NAME or package.module:factory")
+    if (Path(shared["model"]) / "model.json").is_file():
+        start = Classifier.open(shared["model"])
+    else:
+        fresh = {"num_classes": len(values), "classes": values} if "num_classes" not in settings else {}
+        start = Classifier.load(shared["model"], new_head=new_head, **{**fresh, **settings})
+    model = run(
+        start,
+        cohort,
+        target=target,
+        epochs=epochs,
+        lr=lr,
+        batch=batch,
+        stop_on=stop_on,  # type: ignore[arg-type]
+        patience=patience,
+        augment=augment,
+        seed=seed,
+        folder=out,
+    )
+    console.print(f"{escape(repr(model))}\nthe model is in {escape(str(out))}: audit it with --model {escape(str(out))}")
+
+
+@app.command()
+@_sharing(COLUMNS, MODEL)
+def check(
+    manifest: Manifest,
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="print every row")] = False,
+    **shared: Any,
+) -> None:
+    """Say in seconds what is wrong with a table and a model, row by row and all at once; exit status 1 where something is."""
+    from rightreasons.check import check as run
+
+    classifier = None if shared.get("model") is None else _classifier(shared)
+    found = run(manifest, classifier=classifier, **columns_of(shared))
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        found.print(console, everything=everything)
+    raise typer.Exit(found.exit_status)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="folders of findings, as audit writes them, or single findings (.json)")],
+    out: Annotated[Path, typer.Option(help="the page")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="its title")] = "Is this classifier right for the right reasons?",
+) -> None:
+    """Write one self-contained page from findings."""
+    from rightreasons.findings import Finding
+    from rightreasons.report import report as write
+
+    findings: list[Finding] = []
+    for folder in folders:
+        findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
+    _show(findings, write(findings, out, title=title))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    console.print(__version__)
+
+
+# ---- what the commands use -----------------------------------------------------------------------------------------------
+
+
+def _audits(given: str | None) -> tuple[str, ...]:
+    chosen = families.members("audits") if given is None else tuple(part.strip() for part in given.split(","))
+    for name in chosen:
+        families.member("audits", name)
+    return chosen
+
+
+def _show(findings: list[Finding], page: Path) -> None:
+    for finding in findings:
+        console.print(escape(finding.one_line()))
+    console.print(f"\nthe page is {escape(str(page))}")
+    console.print(f"[bold]verdict:[/] {escape(_verdict(findings))}")
+
+
+def _verdict(findings: list[Finding]) -> str:
+    """One line over all findings: what was called, by which audits."""
+    called = {
+        verdict: [f.name for f in findings if f.verdict == verdict] for verdict in ("shortcut", "no evidence", "inconclusive")
+    }
+    said = [f"{verdict} ({', '.join(names)})" for verdict, names in called.items() if names]
+    return "; ".join(said) or "none: no audit that gives a verdict could run"

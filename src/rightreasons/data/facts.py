@@ -1,0 +1,223 @@
+"""What belongs to the images of a cohort and to no model, at one input geometry: decoded pixels, mean image, thumbnails."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from rightreasons.data import images
+from rightreasons.data.cohort import Cohort
+from rightreasons.data.images import Geometry
+from rightreasons.errors import DataError
+from rightreasons.progress import track
+
+CHUNK_BYTES = 16 << 20
+PARTIAL = ".partial"
+
+
+class Facts:
+    """Facts of one cohort at one geometry, kept in a folder named by both fingerprints.
+
+    A changed image, another order of rows or another geometry is another folder, so nothing old is ever served.
+
+    Parameters
+    ----------
+    folder : where the facts of all cohorts lie; None keeps nothing and decodes on every use
+    workers : decoding threads; one per core by default
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, cohort: Cohort, geometry: Geometry, *, workers: int | None = None
+    ) -> None:
+        self.cohort = cohort
+        self.geometry = geometry
+        self.workers = workers
+        self.folder = None if folder is None else Path(folder) / f"{cohort.fingerprint}-{geometry.key}"
+
+    def pixels(self) -> np.ndarray | Decoded:
+        """Pixels (n, *size, c) as `images.load` gives them: uint8, or float32 in [0, 1] where any image is not 8-bit.
+
+        With a folder they are decoded once, in threads and with bounded memory, into a memory map; a killed run goes on at the
+        last whole chunk. Without one, indexing decodes.
+        """
+        if self.folder is None:
+            return Decoded(self.cohort, self.geometry, self.workers)
+        if len(self.cohort) == 0:
+            return np.empty(self._shape, np.uint8)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # One image beyond 8 bits makes the whole map float32, which shows while decoding.
+        wide = self._path(np.float32)
+        is_wide = wide.exists() or wide.with_suffix(PARTIAL).exists()
+        if is_wide or not (self._path(np.uint8).exists() or self._fill(np.uint8)):
+            if not wide.exists():
+                self._fill(np.float32)
+            return np.load(wide, mmap_mode="r")
+        return np.load(self._path(np.uint8), mmap_mode="r")
+
+    def mean_image(self) -> np.ndarray:
+        """Mean over the rows, (*size, c) float32 in [0, 1]."""
+        if len(self.cohort) == 0:
+            raise DataError(
+                f"cohort '{self.cohort.name}' has no rows, and the mean image needs at least one: check the selection"
+            )
+        path = None if self.folder is None else self.folder / "mean.npy"
+        if path is not None and path.exists():
+            return np.load(path)
+        pixels, total = self.pixels(), np.zeros(self._shape[1:], np.float64)
+        for rows in self._chunks():
+            part = pixels[rows]
+            total += part.sum(axis=0, dtype=np.float64) / (255 if part.dtype == np.uint8 else 1)
+        mean = (total / len(self.cohort)).astype(np.float32)
+        if path is not None:
+            _save(path, mean)
+        return mean
+
+    def thumbnails(self, rows: Sequence[int] | np.ndarray, side: int = 128) -> list[bytes]:
+        """PNG of the rows as the model sees them; decodes these rows only, unless the pixels are there already."""
+        made = self._made()
+        pixels = Decoded(self.cohort, self.geometry, self.workers) if made is None else np.load(made, mmap_mode="r")
+        return [images.thumbnail(np.asarray(picture), side) for picture in pixels[np.asarray(rows, dtype=np.int64)]]
+
+    # ---- the memory map -------------------------------------------------------------------------------------------------
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (len(self.cohort), *self.geometry.size, self.geometry.channels)
+
+    def _chunks(self) -> Iterator[slice]:
+        step = max(1, CHUNK_BYTES // int(np.prod(self._shape[1:])))
+        return (slice(start, min(start + step, len(self.cohort))) for start in range(0, len(self.cohort), step))
+
+    def _path(self, dtype: type[np.generic]) -> Path:
+        if self.folder is None:
+            raise DataError("these facts have no folder: give one to keep pixels")
+        return self.folder / f"pixels-{dtype.__name__}.npy"
+
+    def _made(self) -> Path | None:
+        if self.folder is None:
+            return None
+        paths = (self._path(dtype) for dtype in (np.float32, np.uint8))
+        return next((path for path in paths if path.exists()), None)
+
+    def _fill(self, dtype: type[np.generic]) -> bool:
+        """Decode what is missing of the map and give it its name; False where an image does not fit `dtype`.
+
+        Every write is the same whoever makes it, so that two processes may fill one map.
+        """
+        path, chunks = self._path(dtype), list(self._chunks())
+        partial = path.with_suffix(PARTIAL)
+        with closing(_Map(partial, self._shape, np.dtype(dtype), len(chunks))) as file:
+            missing = [k for k in range(len(chunks)) if not file.is_done(k)]
+            rows = np.concatenate([np.arange(len(self.cohort))[chunks[k]] for k in missing] or [np.empty(0, np.int64)])
+            with closing(_decode(self.cohort, self.geometry, rows, self.workers)) as decoded:
+                bar = iter(track(decoded, "decode images", total=len(rows), done=len(self.cohort) - len(rows)))
+                for k in missing:
+                    pictures = list(islice(bar, chunks[k].stop - chunks[k].start))
+                    if dtype == np.uint8 and any(picture.dtype != np.uint8 for picture in pictures):
+                        partial.unlink(missing_ok=True)
+                        return False
+                    pixels = stack(pictures)
+                    file.write(k, chunks[k].start, pixels if dtype == np.uint8 else widen(pixels))
+        with suppress(FileNotFoundError):  # another process was first
+            partial.replace(path)
+        return True
+
+
+class Decoded:
+    """Pixels of a cohort that are decoded when indexed with rows; reads like the memory map."""
+
+    def __init__(self, cohort: Cohort, geometry: Geometry, workers: int | None = None) -> None:
+        self.cohort, self.geometry, self.workers = cohort, geometry, workers
+        self.shape = (len(cohort), *geometry.size, geometry.channels)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray | Sequence[int]) -> np.ndarray:
+        view = np.arange(len(self))[rows]
+        if view.ndim == 0:
+            return self[[int(view)]][0]
+        pictures = list(_decode(self.cohort, self.geometry, view, self.workers))
+        return stack(pictures) if pictures else np.empty((0, *self.shape[1:]), np.uint8)
+
+
+def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Pictures of one shape in one array: uint8 if all are, else float32 in [0, 1]."""
+    if len({picture.dtype for picture in pictures}) > 1:
+        pictures = [widen(picture) for picture in pictures]
+    return np.stack(pictures)
+
+
+def widen(picture: np.ndarray) -> np.ndarray:
+    """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
+    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
+
+
+def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
+    return images.stream(cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers)
+
+
+class _Map:
+    """An .npy file that is filled chunk by chunk, with a byte per chunk behind the array: 1 when the chunk is safe on disk."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, n_chunks: int) -> None:
+        self._path = path
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            head, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        )
+        self._row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
+        self._start = head.tell()
+        self._marks = self._start + shape[0] * self._row_bytes
+        size = self._marks + n_chunks
+        have = path.stat().st_size if path.exists() else 0  # sparse, but a second call has asked for the room before
+        free = shutil.disk_usage(path.parent).free
+        if size - have > free:
+            raise DataError(
+                f"{path.parent}: found {free / 1e9:.1f} GB free, expected {(size - have) / 1e9:.1f} GB for decoded pixels: "
+                "make room, give another folder, or none (every use then decodes)"
+            )
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        if os.fstat(descriptor).st_size not in (0, size):
+            self._file.truncate(0)  # cut in other chunks by another version
+        self._file.truncate(size)
+        self._put(0, head.getvalue())
+
+    def is_done(self, chunk: int) -> bool:
+        self._file.seek(self._marks + chunk)
+        return self._file.read(1) == b"\x01"
+
+    def write(self, chunk: int, first_row: int, pixels: np.ndarray) -> None:
+        try:
+            self._put(self._start + first_row * self._row_bytes, pixels.tobytes())
+            os.fsync(self._file.fileno())
+            self._put(self._marks + chunk, b"\x01")
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: decoded pixels cannot be written ({error.strerror}): make room or give another folder; "
+                "what is written is kept"
+            ) from error
+
+    def _put(self, offset: int, data: bytes) -> None:
+        self._file.seek(offset)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, array)
+    temporary.replace(path)

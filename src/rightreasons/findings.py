@@ -1,0 +1,744 @@
+"""What an audit found, as data: estimates, validity checks, a verdict and exhibits; one JSON file per finding.
+
+Exhibits carry data, a title and a caption in plain language, never a colour or a layout: the page decides those.
+Numbers may come as numpy or torch values of any kind. NaN and infinity become None, and a reason says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import html
+import io
+import json
+import math
+import os
+import platform
+import re
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from rightreasons.errors import DataError
+
+Verdict: TypeAlias = Literal["shortcut", "no evidence", "inconclusive"] | None
+Row: TypeAlias = Literal["behaviour", "encoding", "reliance", "place", "remedy"]
+ROWS: tuple[str, ...] = get_args(Row)
+
+MAX_PICTURES = 60
+PICTURE_PIXELS = 128
+BACKGROUND_PIXELS = 512
+
+
+# ------------------------------------------------------------------------------------------------------------ building blocks
+
+
+class _Data(BaseModel):
+    """Frozen, closed, finite: what both the estimates and the exhibits are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_plain_data(cls, given: Any) -> Any:
+        return _without_odd(plain(given))[0] if isinstance(given, Mapping) else given
+
+
+Number: TypeAlias = float | None
+Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
+Numbers: TypeAlias = tuple[Number, ...]
+
+
+class Estimate(_Data):
+    """One number with its uncertainty.
+
+    Parameters
+    ----------
+    value, low, high : None where undefined; `reason` then says why
+    p : two-sided unless `note` says otherwise
+    level : coverage of the interval from `low` to `high`
+    n : how many units (images, subjects, regions, models; `note` says which) it rests on
+    row : the row of evidence that it speaks to
+    unit : what the number counts in ("probability", "%"); estimates of one unit and group share an axis on the page
+    group : heading under which the page lists it
+    """
+
+    name: Text
+    value: Number
+    low: Number = None
+    high: Number = None
+    p: Annotated[float, Field(ge=0, le=1)] | None = None
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    n: Annotated[int, Field(ge=0)] | None = None
+    row: Row
+    note: str = ""
+    reason: str = ""
+    unit: str = ""
+    group: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _undefined_has_a_reason(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = plain(given)
+        why = [f"{key} is {_oddity(fields[key])}" for key in ("value", "low", "high", "p") if _is_odd(fields.get(key))]
+        fields = _without_odd(fields)[0]
+        if not fields.get("reason"):
+            if fields.get("value") is None and not why:
+                why = ["no value was given"]
+            fields["reason"] = "; ".join(why)
+        return fields
+
+    @model_validator(mode="after")
+    def _limits_are_in_order(self) -> Self:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"estimate {self.name!r}: the interval's low {self.low} lies above its high {self.high}; swap them")
+        return self
+
+    def __str__(self) -> str:
+        return _one_estimate(self)
+
+
+class Check(_Data):
+    """A condition under which the finding can be believed.
+
+    Parameters
+    ----------
+    passed : None where it could not be judged
+    decides : whether failing it makes the verdict `inconclusive`
+    """
+
+    name: Text
+    passed: bool | None
+    note: str = ""
+    decides: bool = False
+
+
+# ------------------------------------------------------------------------------------------------------------------- exhibits
+
+
+class _Exhibit(_Data):
+    """A picture or a table to be drawn.
+
+    Parameters
+    ----------
+    caption : what is seen and what it means, in plain language
+    reason : why values are missing; filled in where NaN or infinity were given
+    """
+
+    title: Text
+    caption: str = ""
+    reason: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _undefined_is_counted(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields, odd = _without_odd(plain(given))
+        odd += sum(y is None for curve in _curves(fields.get("series")) for y in curve.y)
+        if odd and not fields.get("reason"):
+            fields["reason"] = "1 value is undefined" if odd == 1 else f"{odd} values are undefined"
+        return fields
+
+
+class Cell(_Data):
+    """A number in a table that has an interval, or a reason why there is none."""
+
+    value: Number
+    low: Number = None
+    high: Number = None
+    reason: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _undefined_has_a_reason(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = plain(given)
+        odd = _oddity(fields.get("value")) if _is_odd(fields.get("value")) else ""
+        fields = _without_odd(fields)[0]
+        if fields.get("value") is None and not fields.get("reason"):
+            fields["reason"] = odd or "no value was given"
+        return fields
+
+    @model_validator(mode="after")
+    def _limits_are_in_order(self) -> Self:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"a table cell's low {self.low} lies above its high {self.high}; swap them")
+        return self
+
+
+class Table(_Exhibit):
+    """Rows of cells.
+
+    Parameters
+    ----------
+    rows : cells are text, numbers, `Cell`s, or None (undefined or not applicable)
+    highlight : numbers of the rows that matter most, from 0
+    """
+
+    kind: Literal["table"] = "table"
+    columns: tuple[Text, ...]
+    rows: tuple[tuple[Cell | bool | int | float | str | None, ...], ...]
+    highlight: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for number, row in enumerate(self.rows):
+            _same_length(f"row {number} of table {self.title!r}", row, "columns", self.columns)
+        for number in self.highlight:
+            if not 0 <= number < len(self.rows):
+                raise ValueError(f"table {self.title!r} highlights row {number} but has rows 0 to {len(self.rows) - 1}")
+        return self
+
+
+class Bars(_Exhibit):
+    """Bars by label, one or several series side by side, with error bars.
+
+    Parameters
+    ----------
+    series : {name: (n_labels,)}; a bare array is one unnamed series
+    low, high : {name: (n_labels,)} limits of the intervals
+    reference : a value to compare with (chance, the overall mean), drawn as a line
+    """
+
+    kind: Literal["bars"] = "bars"
+    labels: tuple[Text, ...]
+    series: dict[str, Numbers]
+    low: dict[str, Numbers] = {}
+    high: dict[str, Numbers] = {}
+    reference: Number = None
+    reference_label: str = ""
+    value_label: str = ""
+
+    @field_validator("series", "low", "high", mode="before")
+    @classmethod
+    def _one_series(cls, given: Any) -> Any:
+        return given if isinstance(given, Mapping) else {"": given}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for what, bunch in (("series", self.series), ("low", self.low), ("high", self.high)):
+            for name, values in bunch.items():
+                _same_length(f"{what} {name!r} of bars {self.title!r}", values, "labels", self.labels)
+                if name not in self.series:
+                    raise ValueError(f"bars {self.title!r} have a {what} for {name!r}, which is no series ({list(self.series)})")
+        for name in self.low.keys() & self.high.keys():
+            _in_order(f"series {name!r} of bars {self.title!r}", self.low[name], self.high[name])
+        return self
+
+
+class Band(_Data):
+    """A shaded region of a plot, across its whole height (axis x) or width (axis y); None reaches the edge."""
+
+    axis: Literal["x", "y"] = "y"
+    low: Number = None
+    high: Number = None
+    label: str = ""
+
+
+class Curve(_Data):
+    """One line of `Curves`; `x` where it is not the one shared by all."""
+
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    x: tuple[float | str | None, ...] | None = None
+
+
+class _Plane(_Exhibit):
+    x_label: str = ""
+    y_label: str = ""
+    hline: Number = None
+    hline_label: str = ""
+    vline: Number = None
+    vline_label: str = ""
+    diagonal: bool = False
+    bands: tuple[Band, ...] = ()
+    x_scale: Literal["linear", "log"] = "linear"
+    y_scale: Literal["linear", "log"] = "linear"
+
+
+class Curves(_Plane):
+    """Lines over a shared x, each with an optional interval.
+
+    Parameters
+    ----------
+    x : numbers, or texts for ordered names such as layers
+    series : {name: Curve, mapping with y, low, high, x, or a bare array}
+    style : "steps" for counts in bins, x being the bins' centres
+    diagonal : draw y = x
+    """
+
+    kind: Literal["curves"] = "curves"
+    x: tuple[float | str | None, ...]
+    series: dict[str, Curve]
+    style: Literal["line", "steps"] = "line"
+
+    @field_validator("series", mode="before")
+    @classmethod
+    def _arrays_are_curves(cls, given: Any) -> Any:
+        bunch = given if isinstance(given, Mapping) else {"": given}
+        return {name: curve if isinstance(curve, Mapping | Curve) else {"y": curve} for name, curve in bunch.items()}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name, curve in self.series.items():
+            x = self.x if curve.x is None else curve.x
+            for part in (curve.y, curve.low, curve.high):
+                if part is not None:
+                    _same_length(f"series {name!r} of curves {self.title!r}", part, "x values", x)
+            if curve.low is not None and curve.high is not None:
+                _in_order(f"series {name!r} of curves {self.title!r}", curve.low, curve.high)
+        if len({isinstance(x, str) for x in self._all_x() if x is not None}) > 1:
+            raise ValueError(f"curves {self.title!r} mix numbers and texts on the x axis; use one of them")
+        return self
+
+    def _all_x(self) -> list[float | str | None]:
+        return [x for row in (self.x, *(curve.x or () for curve in self.series.values())) for x in row]
+
+
+class Scatter(_Plane):
+    """Points, each with an optional label (shown on hover) and group (shown by colour and shape)."""
+
+    kind: Literal["scatter"] = "scatter"
+    x: Numbers
+    y: Numbers
+    label: tuple[Text, ...] = ()
+    group: tuple[Text, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for what in ("y", "label", "group"):
+            values = getattr(self, what)
+            if values or what == "y":
+                _same_length(f"{what} of scatter {self.title!r}", values, "x values", self.x)
+        return self
+
+
+class Heatmap(_Exhibit):
+    """A grid of values, alone or over a picture.
+
+    Parameters
+    ----------
+    values : (rows, columns)
+    background : PNG bytes, base64 text or an image array (at most 512 pixels) that the grid covers exactly
+    scale : "diverging" runs both ways from `centre`
+    """
+
+    kind: Literal["heatmap"] = "heatmap"
+    values: tuple[Numbers, ...]
+    row_labels: tuple[Text, ...] = ()
+    col_labels: tuple[Text, ...] = ()
+    row_title: str = ""
+    col_title: str = ""
+    value_label: str = ""
+    background: str | None = None
+    scale: Literal["sequential", "diverging"] = "sequential"
+    centre: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encode_background(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("background") is not None:
+            return {**given, "background": png(given["background"], BACKGROUND_PIXELS)}
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.values or not self.values[0]:
+            raise ValueError(f"heatmap {self.title!r} has no values; leave the exhibit out")
+        for number, row in enumerate(self.values):
+            _same_length(f"row {number} of heatmap {self.title!r}", row, "columns", self.values[0])
+        if self.row_labels:
+            _same_length(f"row_labels of heatmap {self.title!r}", self.row_labels, "rows", self.values)
+        if self.col_labels:
+            _same_length(f"col_labels of heatmap {self.title!r}", self.col_labels, "columns", self.values[0])
+        return self
+
+
+class Picture(_Data):
+    """One small image of a gallery.
+
+    Parameters
+    ----------
+    png : PNG bytes, base64 text, or an array (h, w) or (h, w, c), uint8 or float in [0, 1], which is shrunk to 128 pixels
+    values : numbers by which the gallery can be sorted
+    """
+
+    png: str
+    caption: Text = ""
+    values: dict[str, Number] = {}
+    group: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encode(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "png" in given:
+            rest = _without_odd(plain({key: value for key, value in given.items() if key != "png"}))[0]
+            return {**rest, "png": png(given["png"], PICTURE_PIXELS)}
+        return given
+
+
+class Gallery(_Exhibit):
+    """At most 60 small pictures; `sort` names the value by which they are first sorted, largest first."""
+
+    kind: Literal["gallery"] = "gallery"
+    items: Annotated[tuple[Picture, ...], Field(max_length=MAX_PICTURES)]
+    sort: str = ""
+
+    @model_validator(mode="after")
+    def _sort_is_known(self) -> Self:
+        known = {name for item in self.items for name in item.values}
+        if self.sort and self.items and self.sort not in known:
+            raise ValueError(f"gallery {self.title!r} is sorted by {self.sort!r} but its pictures have {sorted(known)}")
+        return self
+
+
+Exhibit: TypeAlias = Annotated[Table | Bars | Curves | Scatter | Heatmap | Gallery, Field(discriminator="kind")]
+
+
+# -------------------------------------------------------------------------------------------------------------------- finding
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result may depend on, as installed; nothing is imported."""
+    found = {}
+    for name in ("rightreasons", "numpy", "scipy", "scikit-learn", "pandas", "torch", "timm"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"python": platform.python_version(), **found}
+
+
+class Finding(_Data):
+    """What one audit found, complete enough to be shown, checked and repeated.
+
+    Parameters
+    ----------
+    name : the audit's table in the study; the file's name
+    row : the row of evidence where the verdict counts
+    verdict : None for an audit that describes, and for one that did not run
+    sentence : the verdict in one plain sentence
+    estimates : the first is the one that the page shows beside the verdict
+    settings : all settings, defaults included
+    not_run : the reason, where the audit was asked for and did not run
+    """
+
+    name: Annotated[Text, Field(min_length=1)]
+    audit: str
+    question: str
+    row: Row
+    verdict: Verdict = None
+    sentence: str = ""
+    estimates: tuple[Estimate, ...] = ()
+    checks: tuple[Check, ...] = ()
+    exhibits: tuple[Exhibit, ...] = ()
+    settings: dict[str, Any] = {}
+    model: str = ""
+    cohort: str = ""
+    attribute: str = ""
+    n_rows: Annotated[int, Field(ge=0)] | None = None
+    n_subjects: Annotated[int, Field(ge=0)] | None = None
+    versions: dict[str, str] = Field(default_factory=versions)
+    seed: int | None = None
+    seconds: Number = None
+    not_run: str = ""
+    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    SUFFIX: ClassVar[str] = ".json"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_are_finite(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(given.get("settings"), Mapping):
+            return {**given, "settings": _without_odd(plain(given["settings"]), replace=str)[0]}
+        return given
+
+    @model_validator(mode="after")
+    def _verdict_is_earned(self) -> Self:
+        if self.not_run and self.verdict is not None:
+            raise ValueError(f"finding {self.name!r} did not run ({self.not_run}) and cannot have the verdict {self.verdict!r}")
+        if not self.not_run and not self.sentence:
+            raise ValueError(f"finding {self.name!r} has no sentence; say the verdict in one plain sentence")
+        if self.verdict == "shortcut" and all(estimate.value is None for estimate in self.estimates):
+            raise ValueError(
+                f"finding {self.name!r} says 'shortcut' without one defined estimate; give it, or say 'inconclusive'"
+            )
+        return self
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        try:
+            return cls.model_validate(json.loads(text))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"not a finding: the text is not JSON ({error})") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the whole"
+            raise DataError(f"not a finding: {where}: {first['msg']} ({error.error_count()} problem(s) in all)") from error
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `folder/findings/<name>.json` under a temporary name and rename it; returns the path."""
+        path = Path(folder) / "findings" / (file_name(self.name) + self.SUFFIX)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, self.to_json().encode())
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        try:
+            return cls.from_json(Path(path).read_bytes())
+        except OSError as error:
+            raise DataError(f"the finding {str(path)!r} cannot be read: {error.strerror or error}") from error
+        except DataError as error:
+            raise DataError(f"{str(path)!r}: {error}") from error
+
+    @classmethod
+    def read_all(cls, folder: str | Path) -> list[Self]:
+        """Every finding of `folder/findings` (or of a folder of findings itself), sorted by file name."""
+        inner = Path(folder) / "findings"
+        paths = sorted((inner if inner.is_dir() else Path(folder)).glob("*" + cls.SUFFIX))
+        if not paths:
+            raise DataError(
+                f"no findings (*{cls.SUFFIX}) in {str(folder)!r}; run an audit first, or name the folder that has them"
+            )
+        return [cls.read(path) for path in paths]
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:  # type: ignore[override]
+        """JSON Schema of the file."""
+        return cls.model_json_schema(mode="serialization")
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a word or two."""
+        return "not run" if self.not_run else self.verdict or "described"
+
+    def one_line(self) -> str:
+        """For a terminal: name, verdict, sentence and the first estimate."""
+        if self.not_run:
+            line = f"{self.name}: not run: {self.not_run}"
+        else:
+            first = f" [{self.estimates[0]}]" if self.estimates else ""
+            line = f"{self.name}: {self.headline.upper()}: {self.sentence}{first}"
+        return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line)
+
+    def _repr_html_(self) -> str:
+        cell = "<td style='text-align:left;padding:2px 12px 2px 0'>{}</td>"
+        rows = [[estimate.name, _interval(estimate), _p(estimate.p), estimate.note] for estimate in self.estimates]
+        rows += [
+            [check.name, {True: "passed", False: "failed", None: "unknown"}[check.passed], "", check.note]
+            for check in self.checks
+        ]
+        body = "".join("<tr>" + "".join(cell.format(html.escape(text)) for text in row) + "</tr>" for row in rows)
+        sentence = f"not run: {self.not_run}" if self.not_run else self.sentence
+        return (
+            f"<div><p><strong>{html.escape(self.headline)}</strong> · {html.escape(self.row)} · {html.escape(self.question)}</p>"
+            f"<p>{html.escape(sentence)}</p><table>{body}</table></div>"
+        )
+
+
+def not_run(name: str, audit: str, question: str, row: Row, reason: str, **fields: Any) -> Finding:
+    """A finding of an audit that was asked for and did not run, with the reason that the page shows."""
+    if not reason.strip():
+        raise DataError(f"finding {name!r} did not run and says no reason; give one")
+    return Finding(name=name, audit=audit, question=question, row=row, not_run=reason, **fields)
+
+
+# ------------------------------------------------------------------------------------------------------------------ the edges
+
+
+def plain(value: Any) -> Any:
+    """Plain Python data (what JSON can hold, NaN included) of numpy, torch and pandas values, paths, dates and dataclasses."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):  # a name from the file system may hold lone surrogates, which UTF-8 cannot
+        return str.__str__(value).encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, BaseModel):
+        return value
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=lambda item: (str(type(item)), item))
+    return _plain_object(value)
+
+
+def _plain_object(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if callable(getattr(value, "tolist", None)):
+        return plain(value.tolist())
+    if isinstance(value, Path | os.PathLike):
+        return plain(os.fspath(value))
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, float | int):
+        return float(value) if isinstance(value, float) else int(value)
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    raise ValueError(f"{value!r} of type {type(value).__name__} cannot be written into a finding; give numbers, texts or lists")
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _oddity(value: float) -> str:
+    return "not a number" if math.isnan(value) else "infinite"
+
+
+def _without_odd(value: Any, replace: Callable[[float], Any] = lambda odd: None) -> tuple[Any, int]:
+    """Plain data with NaN and infinity replaced, and how many there were."""
+    if _is_odd(value):
+        return replace(value), 1
+    if isinstance(value, dict):
+        pairs = {key: _without_odd(item, replace) for key, item in value.items()}
+        return {key: item for key, (item, _) in pairs.items()}, sum(count for _, count in pairs.values())
+    if isinstance(value, list):
+        items = [_without_odd(item, replace) for item in value]
+        return [item for item, _ in items], sum(count for _, count in items)
+    return value, 0
+
+
+def _curves(series: Any) -> list[Curve]:
+    """Curves that were made before the exhibit that holds them, with None for their NaN."""
+    return [curve for curve in series.values() if isinstance(curve, Curve)] if isinstance(series, dict) else []
+
+
+def _same_length(what: str, values: Any, other: str, reference: Any) -> None:
+    if len(values) != len(reference):
+        raise ValueError(f"{what} has {len(values)} value(s) but there are {len(reference)} {other}")
+
+
+def _in_order(what: str, low: Numbers, high: Numbers) -> None:
+    for number, (below, above) in enumerate(zip(low, high)):
+        if below is not None and above is not None and below > above:
+            raise ValueError(f"{what}: low {below} lies above high {above} at position {number}; swap them")
+
+
+def png(picture: Any, pixels: int = PICTURE_PIXELS) -> str:
+    """Base64 text of a PNG of at most `pixels` a side: of PNG bytes, of base64 text, or of an image array, shrunk to fit.
+
+    Parameters
+    ----------
+    picture : bytes, str, or array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4), uint8 or float in [0, 1]
+    """
+    if isinstance(picture, str | bytes | bytearray):
+        return _checked_png(picture, pixels)
+    image = Image.fromarray(_bytes_of_pixels(np.asarray(picture)))
+    image.thumbnail((pixels, pixels), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _checked_png(picture: str | bytes | bytearray, pixels: int) -> str:
+    try:
+        raw = base64.b64decode(picture, validate=True) if isinstance(picture, str) else bytes(picture)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"a picture's text is not base64 ({error}); give PNG bytes, their base64 text or an array") from error
+    if raw[:8] != b"\x89PNG\r\n\x1a\n" or raw[12:16] != b"IHDR" or len(raw) < 33:
+        raise ValueError(f"a picture begins with {raw[:8]!r}, which is not PNG; give PNG bytes, their base64 text or an array")
+    width, height = struct.unpack(">II", raw[16:24])
+    if not 0 < max(width, height) <= pixels:
+        raise ValueError(
+            f"a picture is {width} x {height} pixels, at most {pixels} a side are kept; shrink it, or give the array"
+        )
+    if len(raw) > (limit := 8 * pixels * pixels + 65_536):  # 16-bit RGBA that does not compress, and room for headers
+        raise ValueError(f"a picture has {len(raw)} bytes, at most {limit} are kept; write it without metadata")
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _bytes_of_pixels(array: np.ndarray) -> np.ndarray:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or array.size == 0 or (array.ndim == 3 and array.shape[2] not in (3, 4)):
+        raise ValueError(f"a picture has shape {array.shape}; expected (h, w), (h, w, 3) or (h, w, 4)")
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype == bool:
+        return array.astype(np.uint8) * np.uint8(255)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise ValueError(f"a picture has type {array.dtype}; expected uint8, or float in [0, 1]")
+    return np.round(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
+
+
+def file_name(name: str) -> str:
+    """A file name that every system takes: odd characters as %XX, long names cut and given a hash."""
+    encoded = "".join(f"%{ord(c):02X}" if ord(c) < 32 or c in '/\\:*?"<>|%\x7f' else c for c in name)
+    if encoded.startswith((".", " ")):
+        encoded = f"%{ord(encoded[0]):02X}" + encoded[1:]
+    if len(encoded.encode()) <= 180:
+        return encoded
+    return encoded.encode()[:150].decode("utf-8", "ignore") + "~" + hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write to a temporary name beside `path`, then rename: readers see the old file or the whole new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return f"undefined ({estimate.reason})"
+    limits = ["?" if limit is None else _short(limit) for limit in (estimate.low, estimate.high)]
+    interval = "" if limits == ["?", "?"] else f" [{limits[0]}, {limits[1]}]"
+    return f"{_short(estimate.value)}{interval}"
+
+
+def _one_estimate(estimate: Estimate) -> str:
+    return ", ".join(part for part in (f"{estimate.name} {_interval(estimate)}", _p(estimate.p)) if part)

@@ -1,0 +1,423 @@
+"""Where a network is cut into features and head: found by watching one forward pass, never by a layer's name alone.
+
+Every module call is recorded. From the model's output the calls are walked back over tensors that share their memory, which gives
+the chain of layers that made it; the last linear layer of that chain is the head and what it reads are the features.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rightreasons.errors import ModelError
+from rightreasons.models._layers import ACTIVATIONS, does_nothing, is_atomic, is_linear, matching, read_layers
+
+WATCHED_MAPS = 256
+"""The last this many map-shaped tensors are looked at for the input of the global pool."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where features, head and maps lie in a network. A point is `layer:input` or `layer:output`.
+
+    Parameters
+    ----------
+    features : one point, or several whose vectors are concatenated
+    head : the layers from the features to the output, in order (`relu()` is a function that is no layer)
+    reads : not empty where the layers of `head` are linear side by side and the output is their mean: which point each reads
+    spatial : the point of the map before the global average pool, empty where there is none
+    spatial_last : whether that map has its channels last
+    spatial_activation : what is still applied to it before it is averaged
+    pooled : the layers from the averaged map to the output, None where they are no head
+    no_spatial : why there is no map
+    """
+
+    features: tuple[str, ...]
+    head: tuple[str, ...]
+    reads: tuple[int, ...] = ()
+    spatial: str = ""
+    spatial_last: bool = False
+    spatial_activation: str = ""
+    pooled: tuple[str, ...] | None = None
+    no_spatial: str = ""
+
+
+def find_cut(module: nn.Module, x: Tensor, features: str | None = None, head: str | None = None) -> Cut:
+    """The cut of a network that is in evaluation mode, on a batch of at least two inputs.
+
+    Parameters
+    ----------
+    features : layer whose output are the features; None: what the head reads
+    head : layer whose output are the logits; None: from the features on, or the last linear layer
+    """
+    for given in (features, head):
+        if given is not None:
+            layer(module, given)
+    record = _watch(module, x)
+    chain = record.chain()
+    if features is None and head is None:
+        cut = _last_linear(chain) or _several_heads(module, x, record)
+        if cut is None:
+            raise ModelError(_why_not(record, chain))
+    else:
+        cut = _named(record, chain, features, head)
+    for name in cut.head:
+        if not name.endswith("()"):
+            read_layers(layer(module, name), name)
+    return _with_spatial(module, cut, record, chain)
+
+
+def layer(module: nn.Module, name: str) -> nn.Module:
+    """The layer of that dotted name."""
+    known = dict(module.named_modules(remove_duplicate=False))
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, [n for n in known if n], 3) or [n for n, _ in module.named_children()]
+    raise ModelError(f"{type(module).__name__} has no layer '{name}': did you mean one of {', '.join(near[:12])}?")
+
+
+def run(module: nn.Module, x: Tensor, points: Sequence[str] = ()) -> tuple[list[Tensor], Tensor]:
+    """One forward pass: the tensors at the points, as they lie on the graph of the output, and the output (n, C).
+
+    The network goes on with a clone of each, so that what it does in place does not change what is returned.
+    """
+    seen: dict[str, Tensor] = {}
+    with _hooks(module, points, seen):
+        output = tensor_of(module(x), type(module).__name__)
+    missing = [point for point in points if point not in seen]
+    if missing:
+        raise ModelError(f"{', '.join(missing)} of {type(module).__name__} did not run: name a layer that the forward pass calls")
+    return [seen[point] for point in points], output.reshape(len(output), -1)
+
+
+def vector(t: Tensor) -> Tensor:
+    """(n, d) of a tensor with one axis besides the batch that is longer than one."""
+    return t.reshape(len(t), -1)
+
+
+def tensor_of(output: Any, name: str) -> Tensor:
+    """The logits in what a network returned: a tensor, `.logits`, or the first of a tuple."""
+    if isinstance(output, Tensor):
+        return output
+    for key in ("logits", "out"):
+        inner = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
+        if isinstance(inner, Tensor):
+            return inner
+    if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
+        return output[0]
+    raise ModelError(f"{name} returned {type(output).__name__}: expected a tensor of logits, or an object with .logits")
+
+
+def _is_vector(t: Tensor | None, n: int) -> bool:
+    return t is not None and t.ndim >= 2 and len(t) == n and t.numel() == n * max(t.shape[1:])
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    return next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+
+
+@contextmanager
+def _hooks(module: nn.Module, points: Sequence[str], seen: dict[str, Tensor]) -> Iterator[None]:
+    handles = []
+    try:
+        for point in dict.fromkeys(points):
+            name, side = point.rsplit(":", 1)
+            handles.append(_tap(layer(module, name), point, side, seen))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> Any:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        found = _first_tensor(args, kwargs)
+        if found is None:
+            return args, kwargs
+        seen[point] = found
+        on = found.clone()
+        swapped = tuple(on if a is found else a for a in args)
+        return swapped, {key: on if a is found else a for key, a in kwargs.items()}
+
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        found = output[0] if isinstance(output, tuple) else output
+        if not isinstance(found, Tensor):
+            return None
+        seen[point] = found
+        on = found.clone()
+        return (on, *output[1:]) if isinstance(output, tuple) else on
+
+    return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)
+
+
+@dataclass(eq=False)
+class _Call:
+    """One call of one module; the vectors are held so that no other tensor takes their memory."""
+
+    name: str
+    module: nn.Module
+    atomic: bool
+    given: Tensor | None = None
+    made: Tensor | None = None
+    given_values: Tensor | None = None
+    made_values: Tensor | None = None
+    given_shape: tuple[int, ...] = ()
+    made_shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Map:
+    """A map-shaped tensor at a point, by its average over space: (n, c) with channels first and last, plain and rectified."""
+
+    point: str
+    shape: tuple[int, ...]
+    means: dict[tuple[bool, str], Tensor]
+
+
+@dataclass
+class _Record:
+    calls: list[_Call]
+    maps: Sequence[_Map]
+    output: Tensor
+    name: str
+
+    def chain(self) -> list[_Call]:
+        """The calls that made the output from one vector after another, in order."""
+        place, found = self.output.data_ptr(), []
+        for call in reversed(self.calls):
+            if call.atomic and call.made is not None and call.made.data_ptr() == place:
+                found.append(call)
+                if call.given is None:
+                    break
+                place = call.given.data_ptr()
+        return found[::-1]
+
+
+def _watch(module: nn.Module, x: Tensor) -> _Record:
+    calls: list[_Call] = []
+    maps: deque[_Map] = deque(maxlen=WATCHED_MAPS)
+    open_calls: list[_Call] = []
+    handles = []
+    try:
+        inside: tuple[str, ...] = ()
+        for name, child in module.named_modules():
+            if name == "" or (inside and name.startswith(inside)):
+                continue
+            atomic = is_atomic(child)
+            inside = (*inside, f"{name}.") if atomic and any(True for _ in child.children()) else inside
+            handles += _recorder(name, child, atomic, len(x), calls, open_calls, maps)
+        with torch.no_grad():
+            output = tensor_of(module(x), type(module).__name__)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if output.shape[:1] != x.shape[:1] or output.ndim not in (1, 2):
+        raise ModelError(
+            f"{type(module).__name__} gave {tuple(output.shape)} for {len(x)} images: expected a row of logits per image, (n, C)"
+        )
+    if not torch.isfinite(output).all():
+        raise ModelError(
+            f"{type(module).__name__} gives values that are not finite for a random input: its weights are broken or unset"
+        )
+    return _Record(calls, maps, output, type(module).__name__)
+
+
+def _recorder(
+    name: str, module: nn.Module, atomic: bool, n: int, calls: list[_Call], open_calls: list[_Call], maps: deque[_Map]
+) -> list[Any]:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = _Call(name, module, atomic)
+        given = _first_tensor(args, kwargs)
+        if given is not None:
+            call.given_shape = tuple(given.shape)
+            _note_map(f"{name}:input", given, n, maps)
+            if _is_vector(given, n):
+                call.given, call.given_values = given, vector(given).clone()
+        open_calls.append(call)
+
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        call = open_calls.pop()
+        made = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(made, Tensor):
+            call.made_shape = tuple(made.shape)
+            _note_map(f"{name}:output", made, n, maps)
+            if _is_vector(made, n):
+                call.made, call.made_values = made, vector(made).clone()
+        calls.append(call)
+
+    return [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
+
+
+def _note_map(point: str, t: Tensor, n: int, maps: deque[_Map]) -> None:
+    if t.ndim < 4 or len(t) != n or not t.is_floating_point():
+        return
+    first, last = tuple(range(2, t.ndim)), tuple(range(1, t.ndim - 1))
+    means = {}
+    for channels_last, axes in ((False, first), (True, last)):
+        if max(t.shape[a] for a in axes) > 1:
+            means[channels_last, ""] = t.mean(axes)
+            means[channels_last, "relu"] = t.clamp(min=0).mean(axes)
+    maps.append(_Map(point, tuple(t.shape), means))
+
+
+def _last_linear(chain: list[_Call]) -> Cut | None:
+    for i in reversed(range(len(chain))):
+        if is_linear(chain[i].module) and chain[i].given is not None:
+            return Cut((f"{chain[i].name}:input",), tuple(call.name for call in chain[i:] if not does_nothing(call.module)))
+    return None
+
+
+def _several_heads(module: nn.Module, x: Tensor, record: _Record) -> Cut | None:
+    """Distilled models average several linear heads; tried with random numbers in the place of their outputs."""
+    shape = (len(x), vector(record.output).shape[1])
+    heads = [c for c in record.calls if c.atomic and is_linear(c.module) and c.given is not None and c.made_shape == shape]
+    if len(heads) < 2 or len({c.name for c in heads}) != len(heads):
+        return None
+    generator = torch.Generator().manual_seed(1)
+    drawn = [torch.randn(shape, generator=generator).to(x.device) for _ in heads]
+    handles = [c.module.register_forward_hook(lambda *_, value=value: value.clone()) for c, value in zip(heads, drawn)]
+    try:
+        with torch.no_grad():
+            output = tensor_of(module(x), record.name)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not torch.allclose(output, torch.stack(drawn).mean(0), rtol=1e-5, atol=1e-6):
+        return None
+    places = [c.given.data_ptr() for c in heads if c.given is not None]
+    distinct = list(dict.fromkeys(places))
+    points = tuple(f"{heads[places.index(place)].name}:input" for place in distinct)
+    return Cut(points, tuple(c.name for c in heads), tuple(distinct.index(place) for place in places))
+
+
+def _named(record: _Record, chain: list[_Call], features: str | None, head: str | None) -> Cut:
+    """The cut at layers that the user named."""
+    if head is not None:
+        inside = [i for i, call in enumerate(chain) if call.name == head or call.name.startswith(f"{head}.")]
+        if not inside or inside[-1] != max((i for i, c in enumerate(chain) if not does_nothing(c.module)), default=-1):
+            made_by = f"it is made by '{chain[-1].name}'" if chain else "no layer makes it as it is"
+            raise ModelError(f"head='{head}' does not give the output of {record.name}: {made_by}. {_why_not(record, chain)}")
+        start = inside[0]
+    else:
+        start = len(chain)
+    if features is None:
+        while start < len(chain) and (chain[start].given is None or does_nothing(chain[start].module)):
+            start += 1
+        if start == len(chain):
+            raise ModelError(f"head='{head}' of {record.name} reads no feature vector: name the layer that gives it as features=")
+        return Cut((f"{chain[start].name}:input",), _names(chain[start:]))
+    return _from_features(record, chain, features, start)
+
+
+def _from_features(record: _Record, chain: list[_Call], features: str, start: int) -> Cut:
+    call = next((c for c in reversed(record.calls) if c.name == features), None)
+    if call is None:
+        raise ModelError(f"features='{features}' of {record.name} did not run: name a layer that the forward pass calls")
+    when = record.calls.index(call)
+    after = [c for c in chain if record.calls.index(c) > when and not c.name.startswith(f"{features}.")]
+    if call.made is not None and call.made_values is not None:
+        # the first step that reads the features' own memory, else the first that reads them after a plain function such as F.relu
+        for i, step in enumerate(after):
+            if step.given is None or step.given_values is None or step.given_values.shape != call.made_values.shape:
+                continue
+            between = matching(call.made_values, step.given_values)
+            if between is not None:
+                function = () if between == "identity" else (f"{between}()",)
+                return Cut((f"{features}:output",), (*function, *_names(after[i:])))
+            break
+    else:
+        for i, step in enumerate(after):
+            pooled = _pooled_from(record, f"{features}:output", step.given_values)
+            if pooled is not None and not does_nothing(step.module):
+                return Cut((f"{step.name}:input",), _names(after[i:]))
+    reads = f"'{after[0].name}' reads {after[0].given_shape}" if after else "no layer after it makes the output"
+    raise ModelError(
+        f"features='{features}' of {record.name} gives {call.made_shape} and {reads}: between the features and the head may lie "
+        "only flattening, a global average pool and layers that a head may have. Name the last layer before the head, or leave "
+        "features out"
+    )
+
+
+def _names(calls: Sequence[_Call]) -> tuple[str, ...]:
+    return tuple(call.name for call in calls if not does_nothing(call.module))
+
+
+def _pooled_from(record: _Record, point: str, target: Tensor | None) -> _Map | None:
+    return next((m for m in reversed(record.maps) if m.point == point and _averages(m, target) is not None), None)
+
+
+def _averages(found: _Map, target: Tensor | None) -> tuple[bool, str] | None:
+    """How the target is the average of a map: (channels last, activation before the average)."""
+    if target is None or float(target.std()) == 0:
+        return None
+    atol = 1e-5 * float(target.abs().max())
+    for how, mean in found.means.items():
+        if mean.shape == target.shape and torch.allclose(mean, target, rtol=1e-4, atol=atol):
+            return how
+    return None
+
+
+def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Call]) -> Cut:
+    if len(cut.features) > 1:
+        return replace(cut, no_spatial=f"the features are of several layers ({', '.join(cut.features)})")
+    steps = [call for call in chain if call.given_values is not None]
+    if cut.reads:
+        steps = [call for call in record.calls if f"{call.name}:input" == cut.features[0]][-1:]
+    for i in reversed(range(len(steps))):
+        for found in reversed(record.maps):
+            how = _averages(found, steps[i].given_values)
+            if how is not None:
+                pooled = cut.head if cut.reads else _as_head(module, _names(steps[i:]))
+                return replace(cut, spatial=found.point, spatial_last=how[0], spatial_activation=how[1], pooled=pooled)
+    first = steps[0] if steps else None
+    looked = f"'{first.name}' reads {first.given_shape}" if first else f"'{cut.features[0]}'"
+    return replace(cut, no_spatial=f"no map of {record.name} whose global average leads to the head: looked before {looked}")
+
+
+def _as_head(module: nn.Module, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    try:
+        for name in names:
+            read_layers(layer(module, name), name)
+    except ModelError:
+        return None
+    return names
+
+
+def _why_not(record: _Record, chain: list[_Call]) -> str:
+    """Why no linear layer gives the output, by name."""
+    C = vector(record.output).shape[1]
+    wide = [
+        c
+        for c in record.calls
+        if c.atomic and is_linear(c.module) and len(c.made_shape) > 1 and C in (c.made_shape[1], c.made_shape[-1])
+    ]
+    spread = [c for c in wide if c.made is None]
+    one = [c for c in wide if c.made is not None]
+    if chain and not one and not spread:
+        last = chain[-1]
+        kind = type(last.module).__name__
+        return f"{record.name}: the output comes from '{last.name}' ({kind}), and no linear layer before it has {C} outputs"
+    if spread and not one:
+        c = spread[-1]
+        return (
+            f"{record.name}: its classifier '{c.name}' ({type(c.module).__name__}) runs on every place of a map or token "
+            f"{c.made_shape} and pooling follows it, so there is no feature vector that a head reads"
+        )
+    if one and spread:
+        also = f"'{spread[-1].name}' ({type(spread[-1].module).__name__}), which runs on every place of a map or token"
+        return f"{record.name}: its output is not '{one[-1].name}' alone: it is combined with {also} {spread[-1].made_shape}"
+    listed = ", ".join(f"'{c.name}' {c.made_shape}" for c in wide[-4:]) or "none"
+    return (
+        f"{record.name}: its output is no linear layer's output and no mean of such; layers with {C} outputs: {listed}. "
+        "Wrap the network so that its last step is a linear layer, or name features= and head="
+    )
+
+
+__all__ = ["ACTIVATIONS", "Cut", "find_cut", "layer", "run", "tensor_of", "vector"]

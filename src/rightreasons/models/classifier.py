@@ -1,0 +1,557 @@
+"""A network seen as features, head and maps: `logits(x) == head(features(x))`, with the head also as data.
+
+Inputs are normalised float tensors (n, channels, *size). A one-logit head is read as the logits (0, z) everywhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from rightreasons.data.images import Geometry
+from rightreasons.errors import CheckpointError, ModelError, SettingError
+from rightreasons.head import Head, outputs_for
+from rightreasons.models import loading
+from rightreasons.models._cut import Cut, find_cut, layer, run, vector
+from rightreasons.models._layers import ACTIVATIONS, TensorLayer, evaluate, read_layers, to_data, torch_head
+
+__all__ = ["Classifier", "outputs_for", "torch_head"]
+
+FORMAT = 1
+IDENTITY_TOLERANCE = 1e-4
+"""How far head(features(x)) may be from the network's own output, relative to the largest logit."""
+
+
+class Classifier:
+    """A trained (or random) image classifier; made by `load`, `wrap` or `open`.
+
+    Attributes
+    ----------
+    module : the network, in evaluation mode when it is made; training changes it in place, and features, head, `head_data` and
+        `fingerprint` follow
+    geometry, mean, std : what the network reads: input geometry, and normalisation per channel of values in [0, 1]
+    classes : the label value of each logit
+    name : the specification it was loaded by, such as `timm:resnet18`
+    cut : where features, head and maps lie
+    card : architecture, regime, seed, settings, target and start, as plain data
+    used : ids of the rows it was fitted or tuned on
+    training : fingerprint of the cohort it was trained on, where known
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        cut: Cut,
+        *,
+        geometry: Geometry,
+        mean: Sequence[float],
+        std: Sequence[float],
+        classes: Sequence[Any],
+        name: str,
+        output: int | None = None,
+        recipe: dict[str, Any] | None = None,
+        card: dict[str, Any] | None = None,
+        used: Iterable[str] = (),
+        training: str | None = None,
+    ) -> None:
+        self.module = module
+        self.cut = cut
+        self.geometry = geometry
+        self.mean = tuple(float(v) for v in mean)
+        self.std = tuple(float(v) for v in std)
+        self.classes = tuple(classes)
+        self.name = name
+        self.output = output
+        self.recipe = recipe
+        empty = dict.fromkeys(("regime", "seed", "target", "start"))
+        self.card: dict[str, Any] = {"architecture": name, "settings": {}, **empty, **(card or {})}
+        self.used = frozenset(used)
+        self.training = training
+
+    # --- making one ---------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(
+        cls,
+        spec: str,
+        checkpoint: str | Path | None = None,
+        num_classes: int | None = None,
+        classes: Sequence[Any] | None = None,
+        output: int | str | None = None,
+        size: int | Sequence[int] | None = None,
+        crop: float | None = None,
+        interpolation: str | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        channels: int | None = None,
+        mode: str | None = None,
+        new_head: bool = False,
+        rng: np.random.Generator | None = None,
+        verify: bool = True,
+        **model_settings: Any,
+    ) -> Classifier:
+        """A network by name: `timm:…`, `torchvision:…`, `hf:<class or folder>`, `monai:…` or `package.module:factory`.
+
+        Parameters
+        ----------
+        checkpoint : safetensors or torch file; without one the weights are random, drawn from `rng` (seed 0 when there is none)
+        num_classes : taken from the checkpoint's head when not given
+        classes : the label value of each output; else the checkpoint's or config's own names, else 0, 1, …
+        output : one logit of a multi-label head, by number or name, read as a one-logit head
+        size, crop, interpolation, mode, mean, std : override what the network's own config says
+        new_head : keep the random head where the checkpoint's has another number of outputs
+        verify : prove head(features(x)) == network(x) on a random input before handing the classifier over
+        model_settings : keywords of the library's own function (of the config for `hf:`)
+        """
+        wanted = _size(size, model_settings)
+        build = {"size": wanted, "channels": channels, "settings": model_settings}
+        built = loading.build(spec, num_classes=num_classes, rng=rng, **build)  # type: ignore[arg-type]
+        if isinstance(built.module, Classifier):
+            return built.module._from_factory(spec, checkpoint, built)
+        if not isinstance(built.module, nn.Module):
+            raise ModelError(f"{spec} gave a {type(built.module).__name__}: a factory must return an nn.Module or a Classifier")
+        labels: Sequence[Any] | None = built.labels
+        card: dict[str, Any] = {"settings": dict(model_settings), "checkpoint": None if checkpoint is None else str(checkpoint)}
+        if checkpoint is not None:
+            weights = loading.read_checkpoint(checkpoint)
+            counted = None if num_classes is not None else loading.count_classes(built.module, weights)
+            if counted is not None:
+                built = loading.build(spec, num_classes=counted, rng=rng, **build)  # type: ignore[arg-type]
+            card["ignored_keys"] = loading.load_weights(built.module, weights, new_head=new_head)
+            labels = weights.labels or built.labels
+        if built.is_multi_label and output is None:
+            raise ModelError(f"{spec} has a multi-label head ({_shown(labels)}): pick one of its logits with output=")
+        geometry = _geometry(spec, built, wanted, crop, interpolation, mode, mean)
+        recipe = {"spec": built.spec, "num_classes": built.num_classes, "settings": built.settings}
+        return cls._made(
+            built.module, None, None, geometry, built.mean if mean is None else mean, built.std if std is None else std,
+            classes, labels, output, built.spec, recipe, card, verify,
+        )  # fmt: skip
+
+    @classmethod
+    def wrap(
+        cls,
+        module: nn.Module,
+        features: str | None = None,
+        head: str | None = None,
+        *,
+        size: int | Sequence[int],
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        classes: Sequence[Any] | None = None,
+        channels: int = 3,
+        output: int | None = None,
+        crop: float = 1.0,
+        interpolation: str = "bilinear",
+        mode: str = "center",
+        name: str | None = None,
+        card: dict[str, Any] | None = None,
+        verify: bool = True,
+    ) -> Classifier:
+        """Any network, by two layer names; it is put into evaluation mode.
+
+        Parameters
+        ----------
+        features : layer whose output (flattened, or averaged over space) the head reads; None: what the head reads
+        head : layer whose output are the logits, linear or a stack of linear layers, norms and activations; None: all layers
+            after `features`, or the last linear layer
+        """
+        wanted = _size(size, {"spatial_dims": 2})
+        if wanted is None:
+            raise SettingError("wrap needs size=, the input size that the network reads")
+        fill = _per_channel("mean", mean, channels) if mode == "border" else ()
+        geometry = Geometry(wanted, crop, interpolation, channels, mode, fill)
+        name = name or f"wrapped:{type(module).__name__}"
+        return cls._made(module.eval(), features, head, geometry, mean, std, classes, None, output, name, None, card, verify)
+
+    @classmethod
+    def _made(
+        cls, module: nn.Module, features: str | None, head: str | None, geometry: Geometry, mean: Any, std: Any,
+        classes: Sequence[Any] | None, labels: Sequence[Any] | None, output: int | str | None, name: str,
+        recipe: dict[str, Any] | None, card: dict[str, Any] | None, verify: bool,
+    ) -> Classifier:  # fmt: skip
+        x = _trial_input(module, geometry)
+        try:
+            cut = find_cut(module, x, features, head)
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from error
+        except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
+            raise ModelError(
+                f"{name} does not run on an input of {tuple(x.shape)}: {type(error).__name__}: {error}. "
+                "Give the size= and channels= it reads"
+            ) from error
+        means, stds = _per_channel("mean", mean, geometry.channels), _per_channel("std", std, geometry.channels)
+        if min(stds) <= 0:
+            raise SettingError(f"std is {stds}: every value must be positive")
+        made = cls(module, cut, geometry=geometry, mean=means, std=stds, classes=(), name=name, recipe=recipe, card=card)
+        width = to_data(made._layers(cut.head, raw=True)).C
+        made.output = _output(output, width, labels, name)
+        made.classes = _classes(classes, labels, width, made.output, name)
+        if verify:
+            made.verify(x)
+        return made
+
+    def _from_factory(self, spec: str, checkpoint: str | Path | None, built: loading.Built) -> Classifier:
+        """A classifier that a factory made, with the name by which it can be made again."""
+        if checkpoint is not None:
+            self.card["ignored_keys"] = loading.load_weights(self.module, loading.read_checkpoint(checkpoint))
+        self.name = spec
+        self.card["architecture"] = spec
+        self.recipe = {"spec": spec, "num_classes": built.num_classes, "settings": built.settings}
+        return self
+
+    # --- using it -----------------------------------------------------------------------------------------------------------
+
+    def features(self, x: Tensor) -> Tensor:
+        """(n, d) what the head reads. Gradients flow; hooks, flags and gradients of the network are left as they were."""
+        return self.read(x)[0]
+
+    def head(self, z: Tensor) -> Tensor:
+        """(n, d) features to (n, C) logits with the network's present weights, as in evaluation."""
+        return evaluate(self._layers(self.cut.head), z)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(n, C) of the network itself."""
+        return self._picked(run(self.module, x)[1])
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, d) features and (n, C) logits of one forward pass."""
+        found, output = run(self.module, x, self.cut.features)
+        return torch.cat([vector(t) for t in found], dim=1), self._picked(output)
+
+    def spatial(self, x: Tensor) -> Tensor:
+        """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
+        self._require_spatial()
+        return self._channels_first(run(self.module, x, [self.cut.spatial])[0][0])
+
+    def spatial_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The maps and the logits of one forward pass, on one graph: gradients of the logits reach the maps' own tensor."""
+        self._require_spatial()
+        found, output = run(self.module, x, [self.cut.spatial])
+        return self._channels_first(found[0]), self._picked(output)
+
+    def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
+        """The outputs of named layers and the logits of one forward pass, on one graph."""
+        found, output = run(self.module, x, [f"{name}:output" for name in layers])
+        return dict(zip(layers, found)), self._picked(output)
+
+    @property
+    def has_spatial(self) -> bool:
+        return bool(self.cut.spatial)
+
+    @property
+    def head_data(self) -> Head:
+        """The head's present weights as data."""
+        return to_data(self._layers(self.cut.head))
+
+    @property
+    def pooled_head(self) -> Head:
+        """From the maps' average over space (n, c) to the logits; the head itself where nothing lies between."""
+        self._require_spatial()
+        if self.cut.pooled is None:
+            raise ModelError(
+                f"{self.name}: between the pooled map of '{self.cut.spatial}' and the logits lies more than a head may have"
+            )
+        return to_data(self._layers(self.cut.pooled))
+
+    @property
+    def d(self) -> int:
+        return self.head_data.d
+
+    @property
+    def C(self) -> int:
+        return len(self.classes)
+
+    @property
+    def device(self) -> torch.device:
+        return _device(self.module)
+
+    def to(self, device: str | torch.device) -> Classifier:
+        """Move the network; returns the classifier itself."""
+        self.module.to(device)
+        return self
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.module.parameters()
+
+    def verify(self, x: Tensor | None = None) -> None:
+        """Refuse the classifier unless head(features(x)) is the network's own output, in torch and in numpy.
+
+        Parameters
+        ----------
+        x : (n, channels, *size); None: a random batch of two
+        """
+        x = _trial_input(self.module, self.geometry) if x is None else x
+        with torch.no_grad():
+            z, expected = self.read(x)
+            pairs = {"in torch": self.head(z), "in numpy": torch.from_numpy(self.head_data(z.cpu().numpy())).to(z.device)}
+        scale = float(expected.abs().max())
+        for where, found in pairs.items():
+            off = float((found - expected).abs().max()) if found.shape == expected.shape else float("nan")
+            if not off <= IDENTITY_TOLERANCE * max(scale, 1e-3):
+                raise ModelError(
+                    f"{self.name}: head(features(x)) is not the network's output {where} (off by {off:.2g}, largest logit "
+                    f"{scale:.2g}) when cut at {', '.join(self.cut.features)}: name features= and head= with Classifier.wrap"
+                )
+
+    # --- keeping it ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights, the input geometry and normalisation, the architecture and what is read from it."""
+        digest = hashlib.blake2b(digest_size=16)
+        read = [dataclasses.asdict(self.geometry), self.mean, self.std, self.name, self.output, self.cut.features, self.cut.head]
+        digest.update(json.dumps(read, sort_keys=True).encode())
+        for key, tensor in sorted(self.module.state_dict().items()):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def copy(self) -> Classifier:
+        """The same classifier with weights of its own."""
+        made = copy.copy(self)
+        made.module, made.card = copy.deepcopy(self.module), copy.deepcopy(self.card)
+        return made
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `model.safetensors` and `model.json`; each appears whole or not at all."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # clones, because tied weights share their memory and safetensors refuses that
+        state = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in self.module.state_dict().items()}
+        told = self._told()
+        temporary = folder / f".model.safetensors.{os.getpid()}"
+        save_file(state, temporary)
+        temporary.replace(folder / "model.safetensors")
+        temporary = folder / f".model.json.{os.getpid()}"
+        temporary.write_text(json.dumps(told, indent=1))
+        temporary.replace(folder / "model.json")
+        return folder
+
+    @classmethod
+    def open(cls, folder: str | Path, module: nn.Module | None = None) -> Classifier:
+        """What `save` wrote.
+
+        Parameters
+        ----------
+        module : the network to put the weights into, for one that was wrapped and has no factory to be built by
+        """
+        folder = Path(folder)
+        if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
+            raise ModelError(
+                f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
+            )
+        told = json.loads((folder / "model.json").read_text())
+        if told.get("format") != FORMAT:
+            raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
+        geometry = Geometry(**_tuples(told["geometry"]))
+        if module is None:
+            module = _rebuilt(folder, told, geometry)
+        loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
+        made = cls(
+            module.eval(),
+            Cut(**_tuples(told["cut"])),
+            geometry=geometry,
+            **{key: told[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
+        )
+        if made.fingerprint != told["fingerprint"]:
+            raise CheckpointError(
+                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {told['fingerprint']}: "
+                "the two files are not of one save; train or save it again"
+            )
+        return made
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, (self.geometry.channels, *self.geometry.size)))
+        return f"Classifier({self.name}, input {size}, {self.C} classes, features at {', '.join(self.cut.features)})"
+
+    def _told(self) -> dict[str, Any]:
+        told = {
+            "format": FORMAT,
+            "name": self.name,
+            "recipe": self.recipe,
+            "cut": dataclasses.asdict(self.cut),
+            "geometry": dataclasses.asdict(self.geometry),
+            "mean": self.mean,
+            "std": self.std,
+            "classes": [value.item() if isinstance(value, np.generic) else value for value in self.classes],
+            "output": self.output,
+            "card": self.card,
+            "used": sorted(self.used),
+            "training": self.training,
+            "fingerprint": self.fingerprint,
+        }
+        try:
+            json.dumps(told)
+        except TypeError as error:
+            raise ModelError(
+                f"{self.name} cannot be saved, its settings, card and classes must be plain numbers and strings: {error}"
+            ) from error
+        return told
+
+    def _layers(self, names: Sequence[str], raw: bool = False) -> list[TensorLayer]:
+        """Live layers by name, the last of them giving the classifier's logits (`raw`: the network's own)."""
+        layers: list[TensorLayer] = []
+        for name in names:
+            if name.endswith("()"):
+                layers.append(TensorLayer("activation", {}, name[:-2]))
+            else:
+                layers += read_layers(layer(self.module, name), name)
+        if self.cut.reads:
+            layers = [_averaged(layers, self.cut.reads)]
+        return layers if raw else self._picking(layers)
+
+    def _picking(self, layers: list[TensorLayer]) -> list[TensorLayer]:
+        weighted = next(each for each in reversed(layers) if each.kind != "activation").tensors["weight"]
+        width = len(weighted)
+        if self.output is None and width > 1:
+            return layers
+        pick = torch.zeros(2, width, device=weighted.device, dtype=weighted.dtype)
+        pick[1, self.output or 0] = 1
+        last = layers[-1]
+        if last.kind == "linear":
+            return [
+                *layers[:-1],
+                last._replace(tensors={"weight": pick @ last.tensors["weight"], "bias": pick @ last.tensors["bias"]}),
+            ]
+        return [*layers, TensorLayer("linear", {"weight": pick, "bias": pick.new_zeros(2)})]
+
+    def _picked(self, output: Tensor) -> Tensor:
+        if self.output is None and output.shape[1] > 1:
+            return output
+        one = output[:, self.output or 0]
+        return torch.stack([torch.zeros_like(one), one], dim=1)
+
+    def _channels_first(self, maps: Tensor) -> Tensor:
+        if self.cut.spatial_activation:
+            maps = ACTIVATIONS[self.cut.spatial_activation](maps)
+        return maps.movedim(-1, 1) if self.cut.spatial_last else maps
+
+    def _require_spatial(self) -> None:
+        if not self.has_spatial:
+            raise ModelError(f"{self.name} has no maps before a global average pool: {self.cut.no_spatial}")
+
+
+def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
+    """The mean of linear layers side by side, as one linear layer of the concatenated features."""
+    blocks = []
+    for point in range(max(reads) + 1):
+        blocks.append(
+            torch.stack([each.tensors["weight"] for each, at in zip(layers, reads) if at == point]).sum(0) / len(layers)
+        )
+    bias = torch.stack([each.tensors["bias"] for each in layers]).mean(0)
+    return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
+
+
+def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Module:
+    recipe = told["recipe"]
+    if recipe is None:
+        raise ModelError(
+            f"{folder} holds a wrapped network ({told['name']}), which only its own code can build: "
+            "pass it as Classifier.open(folder, module=…), or load it by a factory, 'package.module:factory'"
+        )
+    built = loading.build(
+        recipe["spec"],
+        num_classes=recipe["num_classes"],
+        size=geometry.size,
+        channels=geometry.channels,
+        settings=recipe["settings"],
+    )
+    return built.module.module if isinstance(built.module, Classifier) else built.module
+
+
+def _tuples(told: dict[str, Any]) -> dict[str, Any]:
+    """What JSON turned into lists, as tuples again."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+
+
+def _trial_input(module: nn.Module, geometry: Geometry) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, geometry.channels, *geometry.size, generator=generator).to(_device(module))
+
+
+def _size(size: int | Sequence[int] | None, settings: dict[str, Any]) -> tuple[int, ...] | None:
+    if size is None:
+        return None
+    if isinstance(size, int | np.integer):
+        return (int(size),) * int(settings.get("spatial_dims", 2))
+    return tuple(int(s) for s in size)
+
+
+def _geometry(
+    spec: str,
+    built: loading.Built,
+    size: tuple[int, ...] | None,
+    crop: float | None,
+    interpolation: str | None,
+    mode: str | None,
+    mean: float | Sequence[float] | None,
+) -> Geometry:
+    size = size or built.size
+    if size is None:
+        raise ModelError(f"{spec} does not say its input size: give size=")
+    mode = mode or built.mode
+    # timm pads with the model's own mean
+    fill = _per_channel("mean", built.mean if mean is None else mean, built.channels) if mode == "border" else ()
+    return Geometry(size, built.crop if crop is None else crop, interpolation or built.interpolation, built.channels, mode, fill)
+
+
+def _per_channel(what: str, values: float | Sequence[float], channels: int) -> tuple[float, ...]:
+    """One value per channel; colour statistics of a network that reads another number of channels are averaged."""
+    listed = (float(values),) if isinstance(values, int | float | np.number) else tuple(float(v) for v in values)
+    if len(listed) == channels:
+        return listed
+    if len(listed) in (1, 3):
+        return (sum(listed) / len(listed),) * channels
+    raise SettingError(f"{what} has {len(listed)} values: give one per channel ({channels}), or one for all")
+
+
+def _output(output: int | str | None, width: int, labels: Sequence[Any] | None, name: str) -> int | None:
+    if output is None:
+        return None
+    if isinstance(output, str):
+        if labels is None or output not in labels:
+            raise SettingError(
+                f"output='{output}' is none of the outputs of {name}: {_shown(labels)}; give its number, 0 to {width - 1}"
+            )
+        return list(labels).index(output)
+    if not 0 <= output < width:
+        raise SettingError(f"output={output}, but {name} has {width} outputs: give a number from 0 to {width - 1}")
+    return int(output)
+
+
+def _classes(
+    classes: Sequence[Any] | None, labels: Sequence[Any] | None, width: int, output: int | None, name: str
+) -> tuple[Any, ...]:
+    C = 2 if output is not None or width == 1 else width
+    if classes is not None:
+        if len(classes) != C or len(set(classes)) != C:
+            read = f"{name} has {width} output{'s' if width > 1 else ''}" + (", read as two (0, z)" if width == 1 else "")
+            raise SettingError(
+                f"classes={_shown(classes)} must list {C} different label values: {read}. For a multi-label head give output="
+            )
+        return tuple(classes)
+    if labels is not None and output is None and len(labels) == C and len(set(labels)) == C:
+        return tuple(labels)
+    return tuple(range(C))
+
+
+def _shown(values: Sequence[Any] | None) -> str:
+    if values is None:
+        return "it names none"
+    return ", ".join(map(repr, values[:12])) + (f", … ({len(values)})" if len(values) > 12 else "")

@@ -1,0 +1,212 @@
+"""Run a model over cohorts and keep what it says as evidence: once per need, chunk by chunk, resumable, bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+import numpy as np
+import torch
+import zarr
+
+from rightreasons import families
+from rightreasons.audits import Need, needs_of
+from rightreasons.data.cohort import Cohort
+from rightreasons.data.facts import Facts
+from rightreasons.errors import EvidenceError, SettingError
+from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, missing_chunks
+from rightreasons.models import recipes
+from rightreasons.models.batches import batches
+from rightreasons.models.classifier import Classifier
+from rightreasons.progress import track
+from rightreasons.stats.resampling import task_rng
+
+
+def extract(
+    classifier: Classifier,
+    cohorts: Cohort | Mapping[str, Cohort],
+    needs: Iterable[Need | str] = ("groups", "flips", "probes"),
+    *,
+    out: str | os.PathLike[str] | None = None,
+    training: Cohort | None = None,
+    batch: int = 32,
+    chunk: int = CHUNK_ROWS,
+    device: str | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> Evidence:
+    """Evidence of one model: what audits need and is not there yet.
+
+    Parameters
+    ----------
+    cohorts : cohorts by name; or one cohort, whose splits are the names. A single cohort without splits is halved into
+        `audit` and `test`; where it has twins, those of the test rows are the cohort `twin`.
+    needs : names of audits, or arrays: a `Need`, or a recipe such as "features" (on `test`)
+    out : folder of the evidence; in memory by default. What is already in it is not made again.
+    training : the rows the model was trained on, where known; by default those of the `train` split that the model says
+        it was fitted on
+    batch, chunk : images per forward pass, and rows per chunk (a multiple of `batch`, because ragged batches change the
+        last bits of a number)
+    cache : folder for decoded pixels (`rightreasons.data.facts`); images are decoded on the fly by default
+    seed : of the halving of a cohort without splits
+    """
+    if chunk % batch:
+        raise SettingError(f"chunk={chunk} is not a multiple of batch={batch}: the bits of a resumed extraction would differ")
+    named = named_cohorts(cohorts, seed)
+    wanted = _arrays(needs, named)
+    known = training if training is not None else _training(classifier, named)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    evidence = Evidence.create(out, card_of(classifier), head=classifier.head_data, training=known, used=classifier.used)
+    with _running(classifier, place, threads):
+        for name, arrays in wanted.items():
+            evidence.add(name, named[name])
+            _extract_cohort(classifier, evidence, name, named[name], arrays, batch, chunk, workers, cache)
+    return evidence
+
+
+def card_of(classifier: Classifier) -> Card:
+    """The card of a classifier's evidence."""
+    card = classifier.card
+    return Card(
+        name=str(card.get("name") or classifier.name),
+        architecture=str(card.get("architecture") or classifier.name),
+        regime=str(card.get("regime") or ""),
+        seed=card.get("seed"),
+        target=str(card.get("target") or ""),
+        classes=tuple(classifier.classes),
+        start=str(card.get("start") or ""),
+        model=classifier.fingerprint,
+        training=str(classifier.training or ""),
+        settings=dict(card.get("settings") or {}),
+    )
+
+
+def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict[str, Cohort]:
+    """Cohorts by name: the splits of a single cohort (halved where it has none), and the twins of its test rows."""
+    if not isinstance(cohorts, Cohort):
+        return dict(cohorts)
+    whole = cohorts.with_roles(rng=task_rng(seed, "roles of the splits"))
+    names = [] if whole.splits is None else [name for name in dict.fromkeys(whole.splits) if name]
+    named = {name: whole.on(name) for name in names}
+    if whole.twin is not None and "test" in named:
+        twins = named["test"].twins()
+        if len(twins):
+            named["twin"] = twins
+    return named
+
+
+# ---- what the functions above use ----------------------------------------------------------------------------------------
+
+
+def _arrays(needs: Iterable[Need | str], named: Mapping[str, Cohort]) -> dict[str, list[str]]:
+    """Cohort → arrays. A cohort that the manifest lacks is passed over: the audit that needs it says so."""
+    audits = set(families.members("audits"))
+    wanted: dict[str, list[str]] = {}
+    for need in [needs] if isinstance(needs, str | Need) else needs:
+        if isinstance(need, Need):
+            asked: Sequence[Need] = (need,)
+        elif need in audits or "." in need.partition("(")[0]:
+            asked = needs_of([need])
+        else:
+            asked = (Need("test", "test", need),)
+        for one in asked:
+            array = str(Recipe.parse(one.array))
+            if one.cohort in named and array not in wanted.setdefault(one.cohort, []):
+                wanted[one.cohort].append(array)
+    return wanted
+
+
+def _training(classifier: Classifier, named: Mapping[str, Cohort]) -> Cohort | None:
+    train = named.get("train")
+    if train is None or classifier.training is None:
+        return None
+    rows = np.array([i in classifier.used for i in train.id])
+    return train.select(rows, name="train") if rows.any() else None
+
+
+@contextmanager
+def _running(classifier: Classifier, device: str, threads: int | None) -> Iterator[None]:
+    """The model on a device, evaluating, with so many threads; everything as it was afterwards."""
+    home, before = classifier.device, torch.get_num_threads()
+    modes = [(module, module.training) for module in classifier.module.modules()]
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        classifier.to(device)
+        classifier.module.eval()
+        yield
+    finally:
+        classifier.to(home)
+        for module, mode in modes:
+            module.training = mode
+        torch.set_num_threads(before)
+
+
+def _extract_cohort(
+    classifier: Classifier,
+    evidence: Evidence,
+    name: str,
+    cohort: Cohort,
+    arrays: Sequence[str],
+    batch: int,
+    chunk: int,
+    workers: int | None,
+    cache: str | os.PathLike[str] | None,
+) -> None:
+    makers = {array: recipes.make(array) for array in arrays if array not in evidence.arrays(name)}
+    if not makers or not len(cohort):
+        return
+    stored: dict[str, zarr.Array] = {}
+    total = -(-len(cohort) // chunk)
+    missing = {array: _missing(evidence, name, array, total) for array in makers}
+    todo = sorted(set().union(*missing.values()))
+    pixels = None if cache is None else Facts(cache, cohort, classifier.geometry, workers=workers).pixels()
+    order = np.concatenate([np.arange(c * chunk, min((c + 1) * chunk, len(cohort))) for c in todo])
+    # The last chunk alone may be ragged, so every batch holds the rows that it holds in an undisturbed run.
+    feed = batches(
+        cohort,
+        classifier.geometry,
+        classifier.mean,
+        classifier.std,
+        batch=batch,
+        order=order,
+        workers=workers,
+        pixels=pixels,
+        device=classifier.device,
+    )
+    with closing(feed), torch.inference_mode():
+        for c in track(todo, f"extract {name} ({evidence.card.name})", done=total - len(todo)):
+            rows = slice(c * chunk, min((c + 1) * chunk, len(cohort)))
+            made: dict[str, list[np.ndarray]] = {array: [] for array in makers}
+            for _ in range(-(-(rows.stop - rows.start) // batch)):
+                _, x = next(feed)
+                seen = recipes.Pass(classifier, x)
+                for array, maker in makers.items():
+                    made[array].append(maker(seen).float().cpu().numpy())
+            for array, parts in made.items():
+                values = np.concatenate(parts)
+                _refuse_odd(values, array, cohort, rows, evidence)
+                if array not in stored:
+                    stored[array] = evidence.begin(name, array, values.shape[1:], values.dtype, chunk, batch=batch)
+                if c in missing[array]:
+                    stored[array][rows] = values
+
+
+def _missing(evidence: Evidence, cohort: str, array: str, total: int) -> set[int]:
+    """Chunks of an array that are still to be made."""
+    begun = evidence.begun(cohort, array)
+    return set(range(total)) if begun is None else set(missing_chunks(begun).tolist())
+
+
+def _refuse_odd(values: np.ndarray, array: str, cohort: Cohort, rows: slice, evidence: Evidence) -> None:
+    finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    if not finite.all():
+        first = rows.start + int(np.argmin(finite))
+        raise EvidenceError(
+            f"{array!r} of {evidence.card.name} is not finite for {int((~finite).sum())} images of cohort {cohort.name!r}, first "
+            f"for id {cohort.id[first]!r} ({cohort.image[first]}): look at the weights, at mean= and std=, and at that image; "
+            "chunks that were finished before are kept"
+        )

@@ -1,0 +1,516 @@
+"""Networks by name: `timm:…`, `torchvision:…`, `hf:…`, `monai:…` or `pkg.mod:factory`, with their input settings and weights.
+
+Nothing here reaches for a network: without a checkpoint the weights are random.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from rightreasons.errors import CheckpointError, ModelError
+
+CONTAINERS = ("state_dict", "model_state_dict", "model", "model_ema", "state_dict_ema", "net", "network", "weights", "params")
+"""Keys under which training scripts keep the weights, tried in this order."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A network with what its library knows about its input; `spec`, `num_classes` and `settings` build it again."""
+
+    module: Any
+    spec: str
+    num_classes: int | None
+    settings: dict[str, Any]
+    size: tuple[int, ...] | None = None
+    crop: float = 1.0
+    interpolation: str = "bilinear"
+    mode: str = "center"
+    channels: int = 3
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    labels: tuple[str, ...] | None = None
+    is_multi_label: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a file, and the label of each output where the file says it."""
+
+    path: Path
+    state: dict[str, Tensor]
+    labels: tuple[Any, ...] | None = None
+
+
+def build(
+    spec: str,
+    *,
+    num_classes: int | None = None,
+    size: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    rng: np.random.Generator | None = None,
+) -> Built:
+    """The network of a name, with random weights drawn from `rng` (of seed 0 when there is none).
+
+    Parameters
+    ----------
+    size, channels : told to networks that are built for one input size or number of channels
+    settings : keywords of the library's own function; for `hf:<class name>` those of its config
+    """
+    source, _, name = spec.partition(":")
+    if not name or not source:
+        raise ModelError(
+            f"'{spec}' names no model: write timm:resnet18, torchvision:resnet18, hf:<class or folder>, monai:DenseNet121 "
+            "or package.module:factory"
+        )
+    builder: Callable[..., Built] = _BUILDERS.get(source, _factory)
+    seed = 0 if rng is None else int(rng.integers(2**62))
+    with torch.random.fork_rng(devices=[]):
+        # not torch.manual_seed, which also touches every accelerator
+        torch.random.default_generator.manual_seed(seed)
+        built = builder(spec, num_classes, size, channels, dict(settings or {}))
+    if isinstance(built.module, nn.Module):
+        built.module.eval()
+    return built
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """Tensors of a safetensors file, or of a torch file read with `weights_only=True`."""
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {path}" + (": it is a folder, name the file in it" if path.is_dir() else ""))
+    if path.suffix == ".safetensors":
+        try:
+            return Checkpoint(path, load_file(path))
+        except (SafetensorError, ValueError) as error:
+            raise CheckpointError(f"{path} is no readable safetensors file: {error}") from error
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} cannot be read as tensors alone: it holds Python objects, which could run code, or it is no torch file. "
+            f"Save the state dict: torch.save(model.state_dict(), path). ({str(error).splitlines()[0]})"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise CheckpointError(f"{path} is no readable torch file (cut off, or a TorchScript archive?): {error}") from error
+    return Checkpoint(path, _tensors(content, path), _labels(content))
+
+
+def load_weights(module: nn.Module, checkpoint: Checkpoint, *, new_head: bool = False) -> list[str]:
+    """Put a checkpoint's tensors into a network; returns the keys of the file that do not belong to it.
+
+    A prefix that the network's own keys lack (`module.`, `model.`, …) is taken off; keys outside that prefix are a training
+    script's own (losses, metrics) and are left. Everything else must fit.
+
+    Parameters
+    ----------
+    new_head : leave tensors whose first axis is of another length as they are: the head is to be trained anew
+    """
+    own = module.state_dict()
+    prefix, state = _without_prefix(checkpoint.state, own)
+    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in state if key not in own]
+    unexpected = [prefix + key for key in unknown if not prefix or prefix + key in checkpoint.state]
+    shapes = {
+        key: (tuple(state[key].shape), tuple(own[key].shape))
+        for key in state
+        if key in own and state[key].shape != own[key].shape
+    }
+    if new_head:
+        shapes = {key: (found, wanted) for key, (found, wanted) in shapes.items() if found[1:] != wanted[1:]}
+    if missing or unexpected or shapes:
+        raise CheckpointError(_mismatch(checkpoint.path, module, len(own), missing, unexpected, shapes))
+    with torch.no_grad():
+        for key, target in own.items():
+            if key in state and state[key].shape == target.shape:
+                target.copy_(state[key])
+    return [] if not prefix else unknown
+
+
+def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
+    """How many outputs a checkpoint's head has, where it is another number than the network's; None where nothing tells."""
+    own = module.state_dict()
+    _, state = _without_prefix(checkpoint.state, own)
+    counts = {
+        (len(state[key]), len(own[key]))
+        for key in state
+        if key in own and state[key].shape != own[key].shape and state[key].ndim and state[key].shape[1:] == own[key].shape[1:]
+    }
+    return counts.pop()[0] if len(counts) == 1 else None
+
+
+# --- libraries ---------------------------------------------------------------------------------------------------------------
+
+
+def _timm(
+    spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
+) -> Built:
+    import timm
+    from timm.data import resolve_data_config
+
+    name = spec.partition(":")[2]
+    if not timm.is_model(name):
+        raise ModelError(_unknown("timm", name, timm.list_models()))
+    config = timm.get_pretrained_cfg(name, allow_unregistered=False)
+    extra = dict(settings)
+    extra.setdefault("in_chans", 3 if channels is None else channels)
+    if size is not None and config is not None and config.fixed_input_size and size != config.input_size[1:]:
+        extra.setdefault("img_size", size)
+    if num_classes is not None:
+        extra["num_classes"] = num_classes
+    module = _call(spec, timm.create_model, name, pretrained=False, **extra)
+    if not getattr(module, "num_classes", 1):
+        raise ModelError(f"{spec} has no classifier of its own (num_classes=0): give num_classes=")
+    data = resolve_data_config({}, model=module)
+    return Built(
+        module,
+        spec,
+        num_classes,
+        settings,
+        size=size or tuple(extra.get("img_size") or data["input_size"][1:]),
+        crop=float(data["crop_pct"]),
+        interpolation=_interpolation(data["interpolation"]),
+        mode=data["crop_mode"],
+        channels=extra["in_chans"],
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+    )
+
+
+def _torchvision(
+    spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
+) -> Built:
+    import torchvision.models as zoo
+
+    name = spec.partition(":")[2]
+    known = zoo.list_models(module=zoo) + zoo.list_models(module=zoo.video)
+    if name not in known:
+        raise ModelError(_unknown("torchvision's classifiers", name, known))
+    if channels not in (None, 3):
+        raise ModelError(f"{spec} reads 3 channels, not {channels}: grey images are repeated when channels is left out")
+    extra = dict(settings)
+    if num_classes is not None:
+        extra["num_classes"] = num_classes
+    if name in ("googlenet", "inception_v3"):
+        extra.setdefault("init_weights", True)  # said aloud, else torchvision warns that its default will change
+    if size is not None and name.startswith("vit_"):
+        extra.setdefault("image_size", size[0])
+    if size is not None and name.startswith("maxvit"):
+        extra.setdefault("input_size", size)
+    module = _call(spec, zoo.get_model, name, weights=None, **extra)
+    preset = zoo.get_model_weights(name)["DEFAULT"].transforms()
+    if len(preset.crop_size) == 2 and size is None:
+        raise ModelError(f"{spec} reads videos: give size=(frames, height, width)")
+    side, resized = preset.crop_size[-1], preset.resize_size[0]
+    return Built(
+        module,
+        spec,
+        num_classes,
+        settings,
+        size=size or (side, side),
+        crop=min(1.0, side / resized),
+        interpolation=_interpolation(preset.interpolation.value),
+        mean=tuple(preset.mean),
+        std=tuple(preset.std),
+    )
+
+
+def _hf(
+    spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
+) -> Built:
+    transformers = _library("transformers", "hf")
+    name = spec.partition(":")[2]
+    if (Path(name) / "config.json").is_file():
+        module = _hf_folder(transformers, Path(name), num_classes, settings)
+        processing = _hf_processing(transformers, module.config.model_type, Path(name))
+    else:
+        module = _hf_class(transformers, name, num_classes, size, channels, settings)
+        processing = _hf_processing(transformers, module.config.model_type, None)
+    config: Any = module.config
+    if processing.get("do_flip_channel_order"):
+        raise ModelError(
+            f"{spec} reads images as BGR, which the input settings cannot say: wrap a network that flips its channels"
+        )
+    labels = tuple(config.id2label[i] for i in sorted(config.id2label))
+    normalised = processing.get("do_normalize", True)
+    return Built(
+        module,
+        f"hf:{type(module).__name__}",
+        int(config.num_labels),
+        json.loads(config.to_json_string(use_diff=True)),
+        channels=int(getattr(config, "num_channels", channels or 3)),
+        mean=tuple(processing["image_mean"]) if normalised else (0.0,),
+        std=tuple(processing["image_std"]) if normalised else (1.0,),
+        labels=None if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels,
+        is_multi_label=config.problem_type == "multi_label_classification",
+        **_hf_geometry(processing, size or _pair(getattr(config, "image_size", None))),
+    )
+
+
+def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, settings: dict[str, Any]) -> Any:
+    extra = dict(settings) if num_classes is None else {**settings, "num_labels": num_classes}
+    load = transformers.AutoModelForImageClassification.from_pretrained
+    try:
+        module, told = load(folder, local_files_only=True, output_loading_info=True, **extra)
+    except (ValueError, OSError, RuntimeError, TypeError) as error:
+        raise ModelError(f"hf:{folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+    missing, shapes = sorted(told["missing_keys"]), sorted(str(key) for key in told["mismatched_keys"])
+    if missing or shapes:
+        raise CheckpointError(
+            f"the weights in {folder} do not fill {type(module).__name__}: {_listed('missing', missing)}"
+            f"{_listed('of another shape', shapes)}it is a folder of another task or with another number of labels"
+        )
+    return module
+
+
+def _hf_class(
+    transformers: Any,
+    name: str,
+    num_classes: int | None,
+    size: tuple[int, ...] | None,
+    channels: int | None,
+    settings: dict[str, Any],
+) -> Any:
+    names = [n for n in dir(transformers) if "ForImageClassification" in n]
+    kind: Any = getattr(transformers, name, None) if name.isidentifier() else None
+    configuration: Any = getattr(kind, "config_class", None)
+    if configuration is None or not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
+        raise ModelError(_unknown("transformers", name, names) + ", or the path of a folder with config.json")
+    extra = dict(settings)
+    if num_classes is not None:
+        extra.update(num_labels=num_classes)
+        if len(extra.get("id2label", ())) not in (0, num_classes):
+            extra = {key: value for key, value in extra.items() if key not in ("id2label", "label2id")}
+    known = configuration().to_dict()
+    if size is not None and "image_size" in known:
+        extra.setdefault("image_size", size[0] if len(set(size)) == 1 else list(size))
+    if channels is not None and "num_channels" in known:
+        extra.setdefault("num_channels", channels)
+    return _call(f"hf:{name}", lambda **config: kind(configuration.from_dict(config)), **extra)
+
+
+def _hf_processing(transformers: Any, model_type: str, folder: Path | None) -> dict[str, Any]:
+    """The image processor's settings: of the folder, else the defaults of the model's type, else mean and std of 0.5."""
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+    plain: dict[str, Any] = {"image_mean": (0.5,), "image_std": (0.5,)}
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if folder is not None and (folder / name).is_file():
+            found = json.loads((folder / name).read_text())
+            return {**plain, **found.get("image_processor", found)}
+    names = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)
+    candidates = names.values() if isinstance(names, dict) else names if isinstance(names, tuple) else (names,)
+    kind = next((getattr(transformers, n, None) for n in candidates if n and getattr(transformers, n, None) is not None), None)
+    defaults = {} if kind is None else {key: value for key, value in kind().to_dict().items() if value is not None}
+    return {**plain, **defaults}
+
+
+def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) -> dict[str, Any]:
+    """Size, crop, mode and interpolation, from the many ways in which processors say them."""
+    resized = processing.get("size") or {}
+    resized = {"height": resized, "width": resized} if isinstance(resized, int) else resized
+    is_cropped = bool(processing.get("do_center_crop")) and processing.get("crop_size") is not None
+    short = resized.get("shortest_edge")
+    before = _pair(short) or ((resized["height"], resized["width"]) if "height" in resized else None)
+    after = _pair(processing["crop_size"]) if is_cropped else before
+    crop, mode = 1.0, "center" if short else "squash"
+    if is_cropped and before and after:
+        crop = min(1.0, after[0] / before[0])
+    elif short and processing.get("crop_pct"):
+        # ConvNeXt's rule: below 384 pixels resize to size / crop_pct and crop, from 384 on squash
+        crop, mode = (float(processing["crop_pct"]), "center") if short < 384 else (1.0, "squash")
+    resample = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(int(processing.get("resample", 2)), "bicubic")
+    return {"size": size or after or (224, 224), "crop": crop, "mode": mode, "interpolation": resample}
+
+
+def _monai(
+    spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
+) -> Built:
+    nets = _library("monai.networks.nets", "medical")
+    name = spec.partition(":")[2]
+    kind = getattr(nets, name, None)
+    if not callable(kind) or isinstance(kind, ModuleType):
+        raise ModelError(_unknown("monai.networks.nets", name, [n for n in dir(nets) if callable(getattr(nets, n))]))
+    if size is None:
+        raise ModelError(f"{spec} does not say its input size: give size=(x, y, z) for volumes or size=(h, w)")
+    accepted = _accepted(kind, nets)
+    own = {name: settings[name] for name in ("in_channels", "n_input_channels") if name in settings}
+    channels = channels if channels is not None else next(iter(own.values()), 1)
+    extra: dict[str, Any] = {"spatial_dims": len(size), "img_size": size, "classification": True, "pretrained": False}
+    extra.update(in_channels=channels, n_input_channels=channels)
+    classes = num_classes
+    if classes is None:
+        classes = next((settings[key] for key in ("num_classes", "out_channels") if key in settings), None)
+    # a class count that has to be named is taken from a checkpoint later; until then two stand for it
+    if classes is None and accepted.get("out_channels") is inspect.Parameter.empty:
+        classes = 2
+    if classes is not None:
+        extra.update({"num_classes" if "num_classes" in accepted else "out_channels": classes})
+    extra = {key: value for key, value in extra.items() if key in accepted and (value is not None)} | settings
+    module = _call(spec, kind, **extra)
+    return Built(module, spec, classes, settings, size=size, channels=channels)
+
+
+def _factory(
+    spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
+) -> Built:
+    path, _, name = spec.partition(":")
+    try:
+        home = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        known = ", ".join(f"{source}:" for source in _BUILDERS)
+        raise ModelError(f"'{spec}': no module {error.name!r} can be imported, and '{path}:' is none of {known}") from error
+    maker = getattr(home, name, None)
+    if not callable(maker):
+        raise ModelError(_unknown(path, name, [n for n in dir(home) if callable(getattr(home, n)) and not n.startswith("_")]))
+    accepted = _accepted(maker, None)
+    told = {"num_classes": num_classes, "size": size, "channels": channels}
+    extra = {key: value for key, value in told.items() if value is not None and key in accepted} | settings
+    module = _call(spec, maker, **extra)
+    return Built(module, spec, num_classes, settings, size=size, channels=channels or 3)
+
+
+_BUILDERS: dict[str, Callable[..., Built]] = {"timm": _timm, "torchvision": _torchvision, "hf": _hf, "monai": _monai}
+
+
+def _library(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(f"{name.partition('.')[0]} is not installed: pip install 'rightreasons[{extra}]'") from error
+
+
+def _call(spec: str, maker: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+    try:
+        return maker(*args, **settings)
+    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError, NotImplementedError) as error:
+        shown = ", ".join(f"{key}={value!r}" for key, value in settings.items() if key != "pretrained")
+        raise ModelError(f"{spec} cannot be built with {shown or 'its defaults'}: {type(error).__name__}: {error}") from error
+
+
+def _accepted(maker: Any, home: Any) -> dict[str, Any]:
+    """Keyword names of a function or class with their defaults; where it passes keywords on, also its base's or its result's."""
+    if inspect.isclass(maker):
+        makers: list[Any] = [vars(base)["__init__"] for base in maker.__mro__ if "__init__" in vars(base) and base is not object]
+    else:
+        returned = inspect.signature(maker).return_annotation
+        kind = getattr(home, returned, None) if isinstance(returned, str) and home is not None else None
+        makers = [maker, vars(kind)["__init__"]] if inspect.isclass(kind) else [maker]
+    found: dict[str, Any] = {}
+    for each in makers:
+        parameters = inspect.signature(each).parameters.values()
+        found = {p.name: p.default for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | found
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def _pair(size: Any) -> tuple[int, ...] | None:
+    if isinstance(size, dict):
+        size = (size["height"], size["width"]) if "height" in size else size.get("shortest_edge")
+    if size is None:
+        return None
+    return (int(size), int(size)) if isinstance(size, int | float) else tuple(int(s) for s in size)
+
+
+def _interpolation(name: str) -> str:
+    """The nearest of what `Geometry` knows: Lanczos is read as bicubic, box and Hamming as bilinear."""
+    return {"nearest": "nearest", "bicubic": "bicubic", "lanczos": "bicubic", "random": "bicubic"}.get(name, "bilinear")
+
+
+def _unknown(where: str, name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, 5, 0.5)
+    return f"'{name}' is not in {where}" + (f": did you mean {', '.join(near)}?" if near else f" ({len(known)} names)")
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------------------
+
+
+def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    """The mapping of names to tensors inside what training scripts save around it."""
+    while isinstance(content, Mapping):
+        inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    tensors = (
+        {str(key): value for key, value in content.items() if isinstance(value, Tensor)} if isinstance(content, Mapping) else {}
+    )
+    if not tensors:
+        keys = (
+            f"the keys {[str(key) for key in list(content)[:8]]}"
+            if isinstance(content, Mapping)
+            else f"a {type(content).__name__}"
+        )
+        raise CheckpointError(
+            f"{path} holds no weights: found {keys}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
+        )
+    return tensors
+
+
+def _labels(content: Any) -> tuple[Any, ...] | None:
+    """Label values by output from `class_to_idx`, `classes` or `id2label`, where the file has one."""
+    if not isinstance(content, Mapping):
+        return None
+    by_label = content.get("class_to_idx")
+    if isinstance(by_label, Mapping) and sorted(by_label.values()) == list(range(len(by_label))):
+        return tuple(sorted(by_label, key=by_label.__getitem__))
+    by_index = content.get("id2label")
+    if isinstance(by_index, Mapping) and sorted(map(int, by_index)) == list(range(len(by_index))):
+        return tuple(by_index[key] for key in sorted(by_index, key=int))
+    listed = content.get("classes")
+    return tuple(listed) if isinstance(listed, list | tuple) and listed else None
+
+
+def _without_prefix(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """The prefix that, taken off where it stands, makes most keys match; the shortest of those that do equally well."""
+    prefixes = {""}
+    for key in state:
+        parts = key.split(".")
+        prefixes.update(".".join(parts[:depth]) + "." for depth in range(1, min(4, len(parts))))
+
+    def stripped(prefix: str) -> dict[str, Tensor]:
+        # a key with the prefix wins over one that is called so from the start
+        bare = {key: value for key, value in state.items() if not key.startswith(prefix)}
+        return bare | {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+
+    best = min(prefixes, key=lambda prefix: (-sum(key in own for key in stripped(prefix)), len(prefix)))
+    return best, stripped(best)
+
+
+def _mismatch(
+    path: Path,
+    module: nn.Module,
+    n: int,
+    missing: Sequence[str],
+    unexpected: Sequence[str],
+    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
+) -> str:
+    differing = [f"{key} {found} in the file, {wanted} in the network" for key, (found, wanted) in shapes.items()]
+    told = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
+    hint = "name the architecture that was trained"
+    if shapes and not missing and not unexpected:
+        hint = "give the num_classes and size it was trained with, or new_head=True to train a new head on these weights"
+    return f"{path} does not fit {type(module).__name__} ({n} tensors): {told}{hint}"
+
+
+def _listed(what: str, keys: Sequence[str], most: int = 5) -> str:
+    if not keys:
+        return ""
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return f"{len(keys)} {what} ({', '.join(keys[:most])}{more}); "

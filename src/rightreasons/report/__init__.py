@@ -1,0 +1,22 @@
+"""The page: findings in, one HTML file out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rightreasons.findings import Finding
+
+__all__ = ["report"]
+
+
+def report(
+    findings: Iterable[Finding], path: str | os.PathLike[str], *, title: str = "Right for the right reasons?", subtitle: str = ""
+) -> Path:
+    """Write findings as one self-contained HTML page that opens without a network; returns its path."""
+    from rightreasons.report import page  # templates and drawing: `import rightreasons` must not wait for them
+
+    return page.write(findings, path, title=title, subtitle=subtitle)

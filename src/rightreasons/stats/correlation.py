@@ -1,0 +1,67 @@
+"""Pairwise, partial and semipartial correlation of profiles (OSCAR, sec. III)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightreasons.errors import DataError
+
+Floats = NDArray[np.float64]
+
+# What is left of a vector after centring or projection counts as nothing below this share of it: rounding, no signal.
+ROUNDING = 1e-12
+
+
+def pearson(a: ArrayLike, b: ArrayLike) -> Floats:
+    """Pearson correlation over the last axis, (..., R) and (..., R) to (...); NaN where either is constant."""
+    a, b = _pair(a, b)
+    a, b = _centred(a), _centred(b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # Scaled one by one: the product of two norms can over- or underflow where neither does.
+        r = np.sum(a / _norm(a) * (b / _norm(b)), axis=-1)
+    return np.clip(r, -1.0, 1.0)[()]
+
+
+def residual(a: ArrayLike, given: ArrayLike) -> Floats:
+    """What ordinary least squares with an intercept leaves of `a` after `given`, both (..., R).
+
+    A residual that is rounding only is returned as exact zeros; a constant `given` explains nothing and gives NaN.
+    """
+    a, given = _pair(a, given)
+    a, given = _centred(a), _centred(given)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        unit = given / _norm(given)
+    left = a - np.sum(a * unit, axis=-1, keepdims=True) * unit
+    return np.where(_norm(left) <= ROUNDING * _norm(a), 0.0 * left, left)
+
+
+def partial(a: ArrayLike, b: ArrayLike, given: ArrayLike) -> Floats:
+    """Correlation of `a` and `b` with `given` taken out of both."""
+    return pearson(residual(a, given), residual(b, given))
+
+
+def deviation(a: ArrayLike, b: ArrayLike, given: ArrayLike) -> Floats:
+    """Semipartial correlation: `given` is taken out of `a` only."""
+    return pearson(residual(a, given), b)
+
+
+def _pair(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[-1]:
+        raise DataError(
+            f"found shapes {a.shape} and {b.shape}, expected one length on the last axis: give both over the same regions"
+        )
+    return a, b
+
+
+def _centred(a: Floats) -> Floats:
+    centred = a - a.mean(axis=-1, keepdims=True)
+    return np.where(_norm(centred) <= ROUNDING * _norm(a), 0.0 * centred, centred)
+
+
+def _norm(a: Floats) -> Floats:
+    scale = np.max(np.abs(a), axis=-1, keepdims=True, initial=0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        norm = scale * np.sqrt(np.sum((a / scale) ** 2, axis=-1, keepdims=True))
+    return np.where(scale == 0, 0.0, norm)

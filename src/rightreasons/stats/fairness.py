@@ -1,0 +1,559 @@
+"""Does the decision depend on the attribute? Separation, independence, sufficiency, equalised odds, demographic parity, max gap.
+
+Lower is fairer for all of them (ShorT, Methods "Fairness"). Every metric is a function of one table: rows by (attribute
+value, label, decision), so that a bootstrap is a table per resample. A categorical attribute of more than two values is
+taken value by value against the rest and the largest is reported; a continuous one enters the logistic fits per unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from rightreasons.errors import DataError, SettingError
+from rightreasons.stats import resampling
+from rightreasons.stats.groups import as_column, coded
+from rightreasons.stats.resampling import Counts
+from rightreasons.stats.value import Value, undefined
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# METHODS of the project: a numeric column of more distinct values than this is continuous.
+MOST_LEVELS = 10
+
+LOGISTIC = ("separation", "independence", "sufficiency")
+METRICS = (*LOGISTIC, "equalised_odds", "demographic_parity", "max_gap")
+
+
+def separation(
+    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
+) -> float:
+    """Mean |coefficient| of two unpenalised logistic fits of the decision on the attribute, at label 1 and at label 0."""
+    return disparity("separation", label, predicted, attribute, positive=positive, kind=kind).value
+
+
+def independence(
+    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
+) -> float:
+    """|coefficient| of the unpenalised logistic fit of the decision on the attribute."""
+    return disparity("independence", label, predicted, attribute, positive=positive, kind=kind).value
+
+
+def sufficiency(
+    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
+) -> float:
+    """|coefficient| of the unpenalised logistic fit of the label on the attribute among positive decisions."""
+    return disparity("sufficiency", label, predicted, attribute, positive=positive, kind=kind).value
+
+
+def equalised_odds(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+) -> float:
+    """Half the sum of the largest differences, between attribute values, of the true and of the false positive rate."""
+    return disparity("equalised_odds", label, predicted, attribute, positive=positive, kind=kind, bins=bins).value
+
+
+def demographic_parity(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+) -> float:
+    """Largest difference of the rate of positive decisions between attribute values."""
+    return disparity("demographic_parity", label, predicted, attribute, positive=positive, kind=kind, bins=bins).value
+
+
+def max_gap(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+    of: str = "balanced_accuracy",
+) -> float:
+    """Largest difference between attribute values of a metric named by `of` (a key of `GAP_OF`)."""
+    return disparity("max_gap", label, predicted, attribute, positive=positive, kind=kind, bins=bins, of=of).value
+
+
+@dataclass(frozen=True)
+class Disparity:
+    """One fairness metric.
+
+    Attributes
+    ----------
+    level : the attribute value with the largest disparity, for categorical attributes of more than two values
+    each : each value against the rest (logistic metrics of a categorical attribute), or the quantity whose gap it is
+        (equalised odds: the mean of the two rates)
+    unit : "log odds ratio", "log odds per unit" or "difference"
+    rows : rows used; `missing` had no label or attribute
+    """
+
+    name: str
+    value: float
+    reason: str
+    level: Hashable
+    each: dict[Hashable, Value]
+    unit: str
+    rows: int
+    missing: int
+
+
+def disparity(
+    name: str,
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+    of: str = "balanced_accuracy",
+) -> Disparity:
+    """A metric of `METRICS` with the reason where it is undefined.
+
+    Parameters
+    ----------
+    label, predicted : (n,) 0 and 1, or any values with `positive` named (that class against the rest)
+    attribute : (n,) values or codes; -1 (integers) and NaN are missing
+    kind : "categorical" or "continuous"; by default numbers with more than ten distinct values are continuous
+    bins : edges, left-closed and the last one closed, that make a continuous attribute categorical; values outside are missing
+    """
+    table = _tabulate(label, predicted, attribute, positive, kind, bins)
+    whole = resampling.whole(len(table.code))
+    cells = table.cells(whole)[0]
+    rows, missing = int(cells.sum()), int((table.code < 0).sum())
+    _known(name, of)
+    if name in LOGISTIC:
+        levels = ("per unit",) if table.continuous else table.values[1:] if len(table.values) == 2 else table.values
+        coefficients = _logistic(name, table, whole)[0]
+        each = {v: Value(float(c), _why(name, table, cells, k, float(c))) for k, (v, c) in enumerate(zip(levels, coefficients))}
+        unit = "log odds per unit" if table.continuous else "log odds ratio"
+    elif table.continuous:
+        each, unit = {"per unit": undefined("continuous attribute: needs bins")}, "difference"
+        return Disparity(name, math.nan, "continuous attribute: needs bins", None, each, unit, rows, missing)
+    else:
+        shares = _quantity(name, of)(cells[None])[0]
+        shares = shares if shares.ndim == 1 else shares.mean(axis=1)
+        each = {v: Value(float(s), "" if s == s else f"no rows for a rate at {v!r}") for v, s in zip(table.values, shares)}
+        unit = "difference"
+    return _largest(name, each, float(_draws(name, table, whole, of)[0]), unit, rows, missing)
+
+
+def disparity_draws(
+    name: str,
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    counts: Counts,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+    of: str = "balanced_accuracy",
+) -> Floats:
+    """The metric of each resample, counts (B, n) to (B,); NaN where it is undefined."""
+    _known(name, of)
+    table = _tabulate(label, predicted, attribute, positive, kind, bins)
+    if table.continuous and name not in LOGISTIC:
+        return np.full(len(counts), np.nan)
+    return _draws(name, table, counts, of)
+
+
+# ---------------------------------------------------------------------------------------------------- with its sign
+
+
+def signed_disparity(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    level: Hashable = None,
+) -> Value:
+    """Acceptance at one attribute value minus that of the rest, given the label, averaged over labels with its sign.
+
+    `level` is the value (default: the larger of two). Continuous attributes: the mean signed logistic coefficient. Multiply
+    by `association(...).sign` of the training rows to make the direction of a shortcut positive.
+    """
+    table = _tabulate(label, predicted, attribute, positive, kind, None)
+    whole = resampling.whole(len(table.code))
+    value = float(_signed(table, whole, level)[0])
+    if value == value:
+        return Value(value)
+    if table.continuous:
+        return undefined(_why("separation", table, table.cells(whole)[0], 0, math.nan))
+    return undefined("an attribute value has no rows at a label" if len(table.values) > 1 else "constant attribute")
+
+
+def signed_disparity_draws(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    counts: Counts,
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    level: Hashable = None,
+) -> Floats:
+    """`signed_disparity` of each resample, counts (B, n) to (B,)."""
+    table = _tabulate(label, predicted, attribute, positive, kind, None)
+    return _signed(table, counts, level)
+
+
+@dataclass(frozen=True)
+class Association:
+    """Logistic coefficient of the label on the attribute, its 95 % interval, and its sign: 0 where the interval holds 0."""
+
+    value: float
+    low: float
+    high: float
+    sign: int
+    reason: str = ""
+
+
+def association(
+    label: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None, level: Hashable = None
+) -> Association:
+    """Does the attribute (one `level` of it against the rest, or per unit) go with the positive label? Wald interval.
+
+    A table with an empty cell has 1/2 added everywhere: total agreement is an association, not an undefined one.
+    """
+    table = _tabulate(label, label, attribute, positive, kind, None)
+    cells = table.cells(resampling.whole(len(table.code)))[0].sum(axis=2)
+    if not cells.sum(axis=0).all() or np.count_nonzero(cells.sum(axis=1)) < 2:
+        return Association(math.nan, math.nan, math.nan, 0, "one label or one attribute value")
+    if table.continuous:
+        value, error = _slope_and_error(table.x, cells)
+    else:
+        k = _level_index(table, level)
+        both = np.stack([cells.sum(axis=0) - cells[k], cells[k]]).astype(np.float64)
+        both = both + 0.5 if (both == 0).any() else both
+        value, error = math.log(both[1, 1] * both[0, 0] / (both[1, 0] * both[0, 1])), math.sqrt((1 / both).sum())
+    if value != value:  # the attribute tells the label without an error: the order of the two is the sign
+        means = cells.T @ table.x / cells.sum(axis=0)
+        return Association(math.nan, math.nan, math.nan, int(np.sign(means[1] - means[0])), "perfect separation")
+    low, high = value - ndtri(0.975) * error, value + ndtri(0.975) * error
+    return Association(value, float(low), float(high), 1 if low > 0 else -1 if high < 0 else 0)
+
+
+# ---------------------------------------------------------------------------------------------------- monotonicity
+
+
+@dataclass(frozen=True)
+class Monotonicity:
+    """Is one logistic slope a fair summary of how the decision varies with a continuous attribute?
+
+    Attributes
+    ----------
+    is_monotone : None where it could not be judged
+    p : of the hypothesis that the slopes at the two ends do not have opposite signs (Lind and Mehlum 2010)
+    turn : where the fitted curve turns
+    edges, rates : (6,) and (5,) quintiles of the attribute and the share of positive decisions in them
+    """
+
+    is_monotone: bool | None
+    p: float
+    turn: float
+    edges: Floats
+    rates: Floats
+    reason: str = ""
+
+
+def monotonicity(
+    predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, rows: ArrayLike | None = None
+) -> Monotonicity:
+    """Test for a U: a logistic fit with a square whose slopes at the 5 % and 95 % quantiles differ in sign, each at 5 %.
+
+    `rows` (n,) chooses the stratum (label 1, label 0, positive decisions) of the fit that is being checked.
+    """
+    x, y = np.asarray(attribute, dtype=np.float64), _binary(predicted, positive, "predicted")
+    keep = ~np.isnan(x) & (y >= 0) & (True if rows is None else np.asarray(rows, dtype=bool))
+    x, y = x[keep], y[keep]
+    none = np.full(6, np.nan), np.full(5, np.nan)
+    if len(np.unique(x)) <= 2:
+        return Monotonicity(None, math.nan, math.nan, *none, "two values or fewer: nothing to be monotone in")
+    edges = np.quantile(x, np.linspace(0, 1, 6))
+    which = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, 4)
+    number = np.bincount(which, minlength=5)
+    rates = np.divide(np.bincount(which, y, minlength=5), number, out=np.full(5, np.nan), where=number > 0)
+    centre, scale = x.mean(), x.std()
+    z = (x - centre) / scale
+    fit = _newton(np.stack([np.ones_like(z), z, z * z], axis=1), y)
+    if fit is None:
+        return Monotonicity(None, math.nan, math.nan, edges, rates, "one class or perfect separation")
+    beta, covariance = fit
+    ends = np.stack([np.zeros(2), np.ones(2), 2 * np.quantile(z, [0.05, 0.95])], axis=1)
+    slope, error = ends @ beta, np.sqrt(np.einsum("ij,jk,ik->i", ends, covariance, ends))
+    opposite = slope[0] * slope[1] < 0
+    p = float(ndtr(-np.abs(slope / error)).max()) if opposite else 1.0
+    turn = float(centre - scale * beta[1] / (2 * beta[2])) if opposite else math.nan
+    return Monotonicity(p > 0.05, p, turn, edges, rates)
+
+
+# ---------------------------------------------------------------------------------------------------- the table and its functions
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows coded 4 value + 2 label + decision, -1 where something is missing."""
+
+    code: Ints
+    values: tuple[Hashable, ...]
+    continuous: bool
+
+    @property
+    def x(self) -> Floats:
+        return np.asarray(self.values, dtype=np.float64)
+
+    def cells(self, counts: Counts) -> Ints:
+        """Rows by value, label and decision, (B, K, 2, 2)."""
+        K = len(self.values)
+        return resampling.tally(counts, self.code, 4 * K).reshape(len(counts), K, 2, 2)
+
+
+def _tabulate(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    positive: Hashable,
+    kind: str | None,
+    bins: Sequence[float] | None,
+) -> _Table:
+    if kind not in (None, "categorical", "continuous"):
+        raise SettingError(f"no kind {kind!r}; known: categorical, continuous")
+    y, guess = _binary(label, positive, "label"), _binary(predicted, positive, "predicted")
+    column = as_column(attribute) if bins is None else _binned(attribute, bins)
+    a, values = coded(column)
+    if not len(y) == len(guess) == len(a):
+        raise DataError(
+            f"found {len(y)} labels, {len(guess)} predictions and {len(a)} attribute values; give all over the same rows"
+        )
+    numeric = column.dtype.kind in "iuf"
+    if kind == "continuous" and not numeric:
+        raise DataError(f"a continuous attribute must be numbers, found {values[:3]}")
+    if kind == "continuous" and bins is not None:
+        raise SettingError("bins make the attribute categorical; give kind='continuous' or bins, not both")
+    continuous = kind == "continuous" or (kind is None and bins is None and numeric and len(values) > MOST_LEVELS)
+    return _Table(np.where((y < 0) | (guess < 0) | (a < 0), -1, 4 * a + 2 * y + guess), values, continuous)
+
+
+def _binary(column: ArrayLike, positive: Hashable, what: str) -> Ints:
+    """1 for the positive class, 0 for the rest, -1 for missing, (n,)."""
+    code, values = coded(column)
+    if positive is None:
+        if not set(values) <= {0, 1}:
+            raise SettingError(
+                f"{what} has the values {values[:5]}, expected 0 and 1: name the class to take against the rest with positive="
+            )
+        positive = 1
+    hit = np.array([value == positive for value in values] + [False])[code]
+    return np.where(code < 0, -1, hit.astype(np.int64))
+
+
+def _binned(attribute: ArrayLike, bins: Sequence[float]) -> Ints:
+    x, edges = np.asarray(attribute, dtype=np.float64), np.asarray(bins, dtype=np.float64)
+    if edges.ndim != 1 or len(edges) < 3 or (np.diff(edges) <= 0).any():
+        raise SettingError(f"found bins {list(bins)}; expected at least three rising edges")
+    code = np.searchsorted(edges, x, side="right") - 1
+    code[x == edges[-1]] = len(edges) - 2
+    return np.where(np.isnan(x) | (code < 0) | (code > len(edges) - 2), -1, code).astype(np.int64)
+
+
+def _known(name: str, of: str) -> None:
+    if name not in METRICS:
+        raise SettingError(f"no fairness metric {name!r}; known: {', '.join(METRICS)}")
+    if of not in GAP_OF:
+        raise SettingError(f"no gap of {of!r}; known: {', '.join(GAP_OF)}")
+
+
+def _draws(name: str, table: _Table, counts: Counts, of: str) -> Floats:
+    if len(table.values) < 2:
+        return np.full(len(counts), np.nan)
+    if name in LOGISTIC:
+        return _logistic(name, table, counts).max(axis=1)
+    quantity = _quantity(name, of)(table.cells(counts))
+    gaps = quantity.max(axis=1) - quantity.min(axis=1)
+    return gaps.reshape(len(counts), -1).mean(axis=1)
+
+
+# The logistic fits of each metric: the rows' name, and the outcome (-1: not in the fit) of the cells
+# (label 0, decision 0), (0, 1), (1, 0), (1, 1).
+FITS: dict[str, dict[str, tuple[int, int, int, int]]] = {
+    "separation": {"label 1": (-1, -1, 0, 1), "label 0": (0, 1, -1, -1)},
+    "independence": {"all rows": (0, 1, 0, 1)},
+    "sufficiency": {"positive decisions": (-1, 0, -1, 1)},
+}
+
+
+def _logistic(name: str, table: _Table, counts: Counts) -> Floats:
+    """The metric for each value against the rest, (B, K); for two values or a continuous attribute (B, 1)."""
+    return np.mean([np.abs(_slopes(table, counts, fit)) for fit in FITS[name].values()], axis=0)
+
+
+def _slopes(table: _Table, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
+    """Signed logistic coefficients, (B, K), or (B, 1) where one says all."""
+    if table.continuous:
+        outcome = np.array(fit)[table.code % 4]
+        code = np.where((table.code < 0) | (outcome < 0), -1, table.code // 4 * 2 + outcome)
+        return _continuous_slopes(table.x, code, counts)[:, None]
+    here = _outcomes(table.cells(counts), fit).astype(np.float64)
+    rest = here.sum(axis=1, keepdims=True) - here
+    if len(table.values) == 2:
+        here, rest = here[:, 1:], rest[:, 1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(here[..., 1]) - np.log(here[..., 0]) - np.log(rest[..., 1]) + np.log(rest[..., 0])
+    return np.where(np.isfinite(ratio), ratio, np.nan)
+
+
+def _outcomes(cells: Ints, fit: tuple[int, int, int, int]) -> Ints:
+    """Rows by value and outcome of a fit, (..., K, 2)."""
+    flat = cells.reshape(*cells.shape[:-2], 4)
+    return np.stack([flat[..., np.array(fit) == outcome].sum(axis=-1) for outcome in (0, 1)], axis=-1)
+
+
+def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
+    """Slopes (B,) of logistic fits of rows coded 2 value + outcome, each started at the fit to the whole data."""
+    used = x[code[code >= 0] // 2]
+    if len(used) == 0 or used.min() == used.max():
+        return np.full(len(counts), np.nan)
+    centre, scale = used.mean(), used.std()
+    z = (x - centre) / scale
+    start, out = np.empty((1, 2)), np.empty((len(counts), 2))
+    fit = resampling.kernels().logistic_fits
+    fit(resampling.whole(len(code)), code, z, np.zeros(2), start)
+    fit(resampling.as_counts(counts, len(code)), code, z, np.nan_to_num(start[0]), out)
+    return out[:, 1] / scale
+
+
+def _signed(table: _Table, counts: Counts, level: Hashable) -> Floats:
+    if len(table.values) < 2:
+        return np.full(len(counts), np.nan)
+    k = _level_index(table, level)
+    if table.continuous:
+        return np.mean([_slopes(table, counts, fit)[:, 0] for fit in FITS["separation"].values()], axis=0)
+    cells = table.cells(counts)
+    here = cells[:, k]
+    rest = cells.sum(axis=1) - here
+    return (_share(here[..., 1], here.sum(axis=-1)) - _share(rest[..., 1], rest.sum(axis=-1))).mean(axis=1)
+
+
+def _level_index(table: _Table, level: Hashable) -> int:
+    """Position of a level among the values; of two values the second is meant unless one is named."""
+    if level is not None and level not in table.values:
+        raise SettingError(f"no attribute value {level!r}; known: {table.values[:10]}")
+    if level is None and not table.continuous and len(table.values) > 2:
+        raise SettingError(f"the attribute has {len(table.values)} values {table.values[:10]}; name one with level=")
+    return len(table.values) - 1 if level is None else table.values.index(level)
+
+
+def _quantity(name: str, of: str) -> Callable[[Ints], Floats]:
+    return {"equalised_odds": _rates_by_label, "demographic_parity": _rates, "max_gap": GAP_OF[of]}[name]
+
+
+def _rates(cells: Ints) -> Floats:
+    """Share of positive decisions by value, (B, K)."""
+    return _share(cells[..., 1].sum(axis=2), cells.sum(axis=(2, 3)))
+
+
+def _rates_by_label(cells: Ints) -> Floats:
+    """Share of positive decisions by value and label, (B, K, 2): false and true positive rates."""
+    return _share(cells[..., 1], cells.sum(axis=3))
+
+
+GAP_OF: dict[str, Callable[[Ints], Floats]] = {
+    "balanced_accuracy": lambda cells: (1 + _rates_by_label(cells)[..., 1] - _rates_by_label(cells)[..., 0]) / 2,
+    "accuracy": lambda cells: _share(cells[..., 0, 0] + cells[..., 1, 1], cells.sum(axis=(2, 3))),
+    "true_positive_rate": lambda cells: _rates_by_label(cells)[..., 1],
+    "false_positive_rate": lambda cells: _rates_by_label(cells)[..., 0],
+    "positive_predictive_value": lambda cells: _share(cells[..., 1, 1], cells[..., 1].sum(axis=2)),
+}
+
+
+def _share(part: NDArray, of: NDArray) -> Floats:
+    return np.divide(part, of, out=np.full(np.shape(part), np.nan), where=of > 0)
+
+
+# ---------------------------------------------------------------------------------------------------- reasons and fits
+
+
+def _largest(name: str, each: dict[Hashable, Value], value: float, unit: str, rows: int, missing: int) -> Disparity:
+    reason = ""
+    if value != value:
+        told = [f"{v.reason}" if len(each) == 1 else f"{v.reason} ({level!r})" for level, v in each.items() if not v.is_defined]
+        reason = "; ".join(told) or "constant attribute"
+    level = None
+    if name in LOGISTIC and len(each) > 1 and value == value:
+        level = max(each, key=lambda k: each[k].value)
+    return Disparity(name, value, reason, level, each, unit, rows, missing)
+
+
+def _why(name: str, table: _Table, cells: Ints, k: int, value: float) -> str:
+    """Why a logistic coefficient of cells (K, 2, 2) is undefined."""
+    if value == value:
+        return ""
+    for where, fit in FITS[name].items():
+        if reason := _why_no_fit(table, _outcomes(cells, fit), k):
+            return f"{reason} among {where}"
+    return "undefined"
+
+
+def _why_no_fit(table: _Table, rows: Ints, k: int) -> str:
+    """Why a fit on rows by (value, outcome), (K, 2), has no coefficient; empty if it has one."""
+    if not rows.sum():
+        return "no rows"
+    several = not table.continuous and len(table.values) > 2
+    if np.count_nonzero(rows.sum(axis=1)) < 2 or (several and not rows[k].sum()):
+        return "constant attribute"
+    if not rows.sum(axis=0).all():
+        return "one outcome only"
+    if table.continuous:
+        (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
+        return "perfect separation" if high0 <= low1 or high1 <= low0 else ""
+    rest = rows.sum(axis=0) - rows[k]
+    return "" if rows[k].all() and rest.all() else "perfect separation"
+
+
+def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:
+    """Logistic slope on x with its standard error, from rows by (value, outcome), (K, 2); NaN where there is none."""
+    values, y = (np.repeat(column, cells.reshape(-1)) for column in (np.repeat(x, 2), np.tile([0, 1], len(x))))
+    slope = float(_continuous_slopes(x, np.searchsorted(x, values) * 2 + y, resampling.whole(len(y)))[0])
+    if slope != slope:
+        return math.nan, math.nan
+    z = (values - values.mean()) / values.std()
+    fit = _newton(np.stack([np.ones(len(z)), z], axis=1), y)
+    return slope, math.nan if fit is None else math.sqrt(fit[1][1, 1]) / values.std()
+
+
+def _newton(design: Floats, y: NDArray) -> tuple[Floats, Floats] | None:
+    """Unpenalised logistic fit: coefficients and their covariance; None where it does not converge."""
+    beta = np.zeros(design.shape[1])
+    if y.min() == y.max():
+        return None
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(design @ beta, -500, 500)))
+        hessian = design.T @ (design * (p * (1 - p))[:, None])
+        if np.linalg.cond(hessian) > 1e12:
+            return None
+        step = np.linalg.solve(hessian, design.T @ (y - p))
+        beta += step
+        if np.abs(step).max() < 1e-9:
+            return beta, np.linalg.inv(hessian).astype(np.float64)
+    return None

@@ -1,0 +1,257 @@
+"""The page shows everything as text, asks the network for nothing, and never hides what is missing."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from rightreasons.errors import DataError
+from rightreasons.findings import Bars, Check, Curves, Estimate, Finding, Gallery, Heatmap, Picture, Scatter, Table, not_run
+from rightreasons.report import page, report, wording
+
+EVIL = """<script>alert(1)</script><img src=x onerror=alert(1)>"'&{{ 7 * 7 }}</style></title></svg>--> مرحبا 🩻"""
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes, and the text outside of style and script."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.words, self.inside = [], [], ""
+        self.feed(text)
+        self.text = "".join(self.words)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside not in ("style", "script"):
+            self.words.append(data)
+
+
+def finding(name="a", verdict="shortcut", row="reliance", **fields):
+    given = {
+        "audit": "some_audit",
+        "question": f"Question of {name}?",
+        "sentence": f"Sentence of {name}.",
+        "estimates": [Estimate(name="effect", value=0.312, low=0.297, high=0.326, p=0.0001, n=900, row=row)],
+    }
+    return Finding(name=name, verdict=verdict, row=row, **{**given, **fields})
+
+
+def exhibits(text="plain"):
+    picture = np.random.default_rng(0).random((16, 16, 3))
+    kinds = {"title": text, "caption": text, "reason": text}
+    return [
+        Table(columns=[text, "b"], rows=[[text, 1.0], [None, text]], highlight=[0], **kinds),
+        Bars(
+            labels=[text, "two"],
+            series={text: [1, 2], "other": [2, None]},
+            reference=1.5,
+            reference_label=text,
+            value_label=text,
+            **kinds,
+        ),
+        Curves(
+            x=[text, "two"],
+            series={text: [1, 2], "other": [2, 3]},
+            x_label=text,
+            y_label=text,
+            hline=1,
+            hline_label=text,
+            **kinds,
+        ),
+        Curves(
+            x=[1, 2, 3],
+            series=[1, 2, 3],
+            style="steps",
+            vline=2,
+            vline_label=text,
+            bands=[{"low": 1, "high": 2, "label": text}],
+            **kinds,
+        ),
+        Scatter(x=[1, 2], y=[1, 2], label=[text, text], group=[text, "other"], x_label=text, y_label=text, **kinds),
+        Heatmap(
+            values=[[1, 2], [3, None]],
+            row_labels=[text, "b"],
+            col_labels=[text, "b"],
+            row_title=text,
+            col_title=text,
+            value_label=text,
+            **kinds,
+        ),
+        Heatmap(values=np.ones((2, 2)), background=picture, **kinds),
+        Gallery(
+            items=[Picture(png=picture, caption=text, group=text, values={text: 1}), Picture(png=picture, group="other")],
+            sort=text,
+            **kinds,
+        ),
+    ]
+
+
+def render(*findings, **settings):
+    return page.render(findings, **{"title": "A title", **settings})
+
+
+def test_report_writes_one_whole_file_and_returns_its_path(tmp_path):
+    path = report([finding()], tmp_path / "deep" / "report.html", title="T", subtitle="S")
+    assert path == tmp_path / "deep" / "report.html"
+    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_every_text_of_a_finding_is_shown_as_text_and_never_as_markup():
+    evil = Finding(
+        name=EVIL, audit=EVIL, question=EVIL, row="place", verdict="shortcut", sentence=EVIL, exhibits=exhibits(EVIL),
+        estimates=[Estimate(name=EVIL, value=1, note=EVIL, unit=EVIL, group=EVIL, row="place"),
+                   Estimate(name=EVIL, value=np.nan, reason=EVIL, row="place")],
+        checks=[Check(name=EVIL, passed=False, note=EVIL)], settings={EVIL: EVIL}, model=EVIL, cohort=EVIL, attribute=EVIL,
+        versions={EVIL: EVIL}, created=EVIL,
+    )  # fmt: skip
+    shown = render(evil, not_run(EVIL, EVIL, EVIL, "remedy", EVIL), title=EVIL, subtitle=EVIL)
+    parsed = Parsed(shown)
+    assert sum(tag == "script" for tag, _ in parsed.tags) == 1
+    assert sum(tag == "style" for tag, _ in parsed.tags) == 1
+    for tag, attributes in parsed.tags:
+        assert not [key for key in attributes if key.startswith("on")], (tag, attributes)
+        if tag == "img":
+            assert attributes["src"].startswith("data:image/")
+    assert "<script>alert(1)</script>" in parsed.text and "{{ 7 * 7 }}" in parsed.text and "مرحبا" in parsed.text
+
+
+def test_the_page_asks_the_network_for_nothing():
+    shown = render(finding(exhibits=exhibits()), not_run("n", "n", "n?", "place", "because"))
+    assert "http:" not in shown and "https:" not in shown and "url(" not in shown and "@import" not in shown
+    for tag, attributes in Parsed(shown).tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "audio", "video")
+        for key in ("src", "href", "srcset", "action", "data", "poster", "xlink:href"):
+            assert attributes.get(key, "#").startswith(("#", "data:image/")), (tag, attributes)
+
+
+def test_the_policy_allows_this_style_and_this_script_alone():
+    shown = render(finding(exhibits=exhibits()))
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', shown).group(1).replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+    for tag in ("style", "script"):
+        content = re.search(rf"<{tag}>(.*?)</{tag}>", shown, re.DOTALL).group(1)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not [attributes for _, attributes in Parsed(shown).tags if "style" in attributes]  # the policy would drop them
+
+
+def test_every_drawing_is_well_formed_and_says_what_it_shows():
+    shown = render(finding(exhibits=exhibits(EVIL)))
+    drawings = re.findall(r"<svg.*?</svg>", shown, re.DOTALL)
+    assert len(drawings) == 2 + 6  # the estimate and its scale; every exhibit but the table and the gallery
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        assert root.get("role") == "img" and root.get("aria-label") and root.find("desc").text
+        assert root.get("viewBox") and "nan" not in drawing and "inf" not in re.sub(r"undefined|info", "", drawing)
+
+
+def test_findings_come_with_the_gravest_verdict_first():
+    verdicts = [("d", None), ("e", "no evidence"), ("s", "shortcut"), ("i", "inconclusive")]
+    shown = render(
+        *(finding(name, verdict) for name, verdict in verdicts), not_run("n", "n", "Question of n?", "place", "no boxes")
+    )
+    order = re.findall(r"<h2><bdi>Question of (\w)\?</bdi></h2>", shown)
+    assert order == ["s", "i", "e", "d", "n"]
+    assert shown.index("1 of 3 verdicts says that the model uses a shortcut") < shown.index("<h2>")
+
+
+def test_what_did_not_run_says_why_twice_and_rows_without_audits_say_so():
+    text = Parsed(render(not_run("n", "n", "Which tokens?", "place", "the model has no tokens"))).text
+    assert text.count("Not run: the model has no tokens") == 2
+    assert text.count("not looked at") == 4
+    assert "No audit here gives a verdict" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        (["shortcut"], "1 of 1 verdict says that the model uses a shortcut."),
+        (["shortcut", "shortcut", "no evidence"], "2 of 3 verdicts say that the model uses a shortcut; 1 finds no evidence."),
+        (
+            ["inconclusive", "no evidence"],
+            "No audit found a shortcut, but 1 of 2 verdicts is inconclusive: not a clean bill of health.",
+        ),
+        (["no evidence", None], "No audit found evidence of a shortcut (1 verdict)."),
+    ],
+)
+def test_the_first_sentence_counts_verdicts_and_never_sounds_better_than_they_are(verdicts, sentence):
+    assert wording.summary([finding(str(k), verdict) for k, verdict in enumerate(verdicts)]) == sentence
+
+
+def test_every_estimate_shows_its_interval_and_an_undefined_one_its_reason():
+    estimates = [
+        Estimate(name="first", value=0.5, low=0.4, high=0.6, p=0.0004, n=10, row="reliance"),
+        Estimate(name="second", value=np.nan, reason="empty group", row="reliance"),
+        Estimate(name="third", value=2.0, low=1.0, high=np.inf, row="reliance"),
+        Estimate(name="fourth", value=2.0, row="behaviour"),
+        Estimate(name="fifth", value=1e-9, low=-1e-9, high=1e-8, level=0.9, row="reliance"),
+    ]
+    text = Parsed(render(finding(estimates=estimates))).text
+    assert "[0.400, 0.600]" in text and "< 0.001" in text
+    assert "undefined empty group" in text
+    assert "[1.000, ?]" in text and "high is infinite" in text
+    assert "no interval given" in text and "1.00 × 10^−9" in text and "90\u00a0%" in text.replace(" %", "\u00a0%")
+
+
+def test_checks_show_all_three_states():
+    checks = [
+        Check(name="p", passed=True),
+        Check(name="f", passed=False, decides=True),
+        Check(name="u", passed=None, note="rows unknown"),
+    ]
+    text = Parsed(render(finding(checks=checks))).text
+    assert all(word in text for word in ("✓", "✕", "?", "passed", "failed", "not judged", "decides the verdict", "rows unknown"))
+
+
+def test_settings_versions_and_seed_are_on_the_page():
+    text = Parsed(
+        render(finding(settings={"resamples": 10000, "aligned": {"red": 1}}, seed=17, seconds=75.0, n_rows=12345, n_subjects=7))
+    ).text
+    assert all(
+        word in text for word in ("resamples", "10000", '{"red": 1}', "17", "75.0 s", "12\u202f345", "numpy", "some_audit")
+    )
+
+
+def test_the_glossary_explains_what_is_shown_and_nothing_else():
+    names = {term.name for term in wording.glossary(["balanced accuracy", "ECE"])}
+    assert {"Accuracy", "Calibration error (ECE)", "p", "Interval [low, high]"} <= names
+    assert not names & {"Brier score", "F1", "AUC"}
+
+
+def test_a_page_of_no_findings_says_so():
+    assert "There are no findings." in render()
+
+
+def test_what_is_no_finding_is_refused():
+    with pytest.raises(DataError, match=r"result\.finding"):
+        render({"name": "a"})
+
+
+def test_the_page_names_no_audit():
+    audits = {path.stem for path in (Path(page.__file__).parents[1] / "audits").glob("[!_]*.py")} - {"groups", "probes", "focus"}
+    source = "\n".join(
+        path.read_text() for path in Path(page.__file__).parent.iterdir() if path.suffix in (".py", ".html", ".js", ".css")
+    )
+    for audit in audits:
+        assert not re.search(rf"\b{audit}\b", source, re.IGNORECASE), audit
+
+
+def test_a_page_of_thirty_full_galleries_stays_small_enough_to_open():
+    rng = np.random.default_rng(0)
+    noise = [Picture(png=rng.integers(0, 256, (128, 128, 3)).astype(np.uint8), values={"v": k}) for k in range(4)]
+    shown = render(*(finding(str(k), exhibits=[Gallery(title="g", items=noise * 15)]) for k in range(30)))
+    assert len(shown) < 40e6  # pictures of pure noise, the worst there is
+    assert Parsed(shown).text.count("12 of 60 pictures are drawn.") == 30
