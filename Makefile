@@ -10,7 +10,7 @@ EXTRAS := medical,hf,lrp
 STAMP := $(VENV)/.ready
 NUMBERS_STAMP := $(NUMBERS)/.ready
 
-.PHONY: setup demo test test-fast test-numbers check bench docs clean
+.PHONY: setup demo test test-torch test-numbers test-slow check bench docs clean
 
 setup: $(STAMP)
 
@@ -30,14 +30,18 @@ $(NUMBERS_STAMP): pyproject.toml constraints.txt | $(STAMP)
 demo: $(STAMP)
 	$(BIN)/rightreasons demo --out build/demo
 
-test: test-fast test-numbers
+test: test-torch test-numbers
 
-test-fast: $(STAMP)
-	$(BIN)/python -m pytest
+test-torch: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow"
 
 # The numbers wing must work where torch is not installed.
 test-numbers: $(NUMBERS_STAMP)
 	$(NUMBERS)/bin/python -m pytest -m "not torch and not slow"
+
+# Minutes each: every architecture, processes killed at random, end to end.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff check .

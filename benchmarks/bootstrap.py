@@ -35,8 +35,8 @@ def main() -> None:
     columns = planted_rows(np.random.default_rng(0))
     first = _seconds(lambda: intervals(columns, 8))  # compiles, or loads what an earlier run compiled
     # The fastest of several runs each: other work on the machine must not flatter either side.
-    fast = min(_seconds(lambda: intervals(columns, RESAMPLES)) for _ in range(5))
-    one_thread = min(_seconds(lambda: intervals(columns, RESAMPLES, threads=1)) for _ in range(3))
+    fast = min(_seconds(lambda: intervals(columns, RESAMPLES)) for _ in range(10))
+    one_thread = min(_seconds(lambda: intervals(columns, RESAMPLES, threads=1)) for _ in range(5))
     scaled = _plain_seconds(columns) * RESAMPLES / PLAIN_RESAMPLES
     difference = largest_difference(columns)
     _show(columns, fast, one_thread, scaled, first, difference)

@@ -149,6 +149,7 @@ class Report:
             if not all and len(found) > limit:
                 console.print(Text(f"  and {len(found) - limit} more"))
         for attribute in dict.fromkeys(g["attribute"] for g in self.groups):
+            console.print(Text(_shown(f"rows per label and {attribute}" if attribute else "rows per label"), style="bold"))
             console.print(_crosstab([g for g in self.groups if g["attribute"] == attribute and not g["split"]]))
         for note in self.notes:
             console.print(Text(_shown(note)))
@@ -368,13 +369,13 @@ def _constant(table: Table, column: str, part: str, values: Sequence[Any]) -> It
     """An error where a column has one known value, a warning where it has one in a split."""
     found = {v for v in values if v is not None}
     if len(found) == 1:
-        message = f"{part} {column!r} is {next(iter(found))!r} in every row: there is nothing to tell apart"
+        message = f"{part} {column!r} is {text(found.pop())!r} in every row: there is nothing to tell apart"
         yield Problem(message, None, column, kind=f"{part}-constant")
         return
     for split, rows in _by_split(table).items():
         inside = {values[row] for row in rows} - {None}
-        if len(inside) == 1:
-            message = f"{part} {column!r} is {next(iter(inside))!r} in every row of split {split!r}"
+        if len(inside) == 1 and len(rows) > 1:
+            message = f"{part} {column!r} is {text(inside.pop())!r} in every row of split {split!r}"
             yield Problem(message, None, column, "warning", f"{part}-constant-in-split")
 
 
@@ -844,19 +845,20 @@ def _listing(problems: Sequence[Problem]) -> Grid:
 
 
 def _crosstab(groups: Sequence[Mapping[str, Any]], most: int = 12) -> Grid | Text:
-    """Rows per label (down) and level (across), as a table."""
+    """Rows per label (down) and level (across)."""
     labels = list(dict.fromkeys(g["label"] for g in groups))
     levels = list(dict.fromkeys(g["level"] for g in groups))
-    attribute = groups[0]["attribute"] if groups else ""
     if max(len(labels), len(levels)) > most:
-        return Text(_shown(f"{len(labels)} labels x {len(levels)} levels of {attribute or 'the label'}: see the JSON for sizes"))
+        return Text(f"  {len(labels)} labels and {len(levels)} levels are too many for a table here: the JSON has their sizes")
     size = {(g["label"], g["level"]): g["n"] for g in groups}
-    grid = Grid(title=Text(_shown(f"rows per label and {attribute}" if attribute else "rows per label")), title_justify="left")
-    grid.add_column("")
-    for level in levels:
-        grid.add_column(Text(_shown(str(level))), justify="right")
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column()
+    for _ in levels:
+        grid.add_column(justify="right")
+    if levels != [""]:
+        grid.add_row("", *(Text(_shown(str(level))) for level in levels))
     for label in labels:
-        grid.add_row(Text(_shown(str(label))), *(Text(str(size[label, level])) for level in levels))
+        grid.add_row(Text(f"  {_shown(str(label))}"), *(Text(str(size[label, level])) for level in levels))
     return grid
 
 

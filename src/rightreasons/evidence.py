@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
+import pandas as pd
 import zarr
 from scipy.special import softmax
 
@@ -64,9 +65,12 @@ class Recipe:
         settings = {}
         for part in filter(None, (inner or "").split(",")):
             key, equals, value = part.partition("=")
-            if not equals:
+            key = key.strip()
+            if not equals or not key:
                 raise SettingError(f"{part!r} in {name!r} is not setting=value")
-            settings[key.strip()] = _plain(value.strip())
+            if key in settings:
+                raise SettingError(f"{name!r} gives {key!r} twice: leave one out")
+            settings[key] = _plain(value.strip())
         return cls(quantity, method or "", tuple(sorted(settings.items())))
 
     def __str__(self) -> str:
@@ -106,13 +110,17 @@ class Evidence:
         training: Cohort | None = None,
         used: Sequence[str] | frozenset[str] = frozenset(),
     ) -> Evidence:
-        """New evidence in a folder (None: in memory), or the evidence already there if it is of the same model."""
+        """New evidence in a folder (None: in memory), or the evidence already there if it is of the same model.
+
+        What is known about the model beside its weights (its card, training rows and used ids) is taken as given now.
+        """
         if path is not None and (Path(path) / "zarr.json").exists():
             found = cls.open(path)
             if found.card.model != card.model:
                 raise EvidenceError(
                     f"{path} holds the evidence of model {found.card.model} and not of {card.model}: choose another folder"
                 )
+            found._retell(card, training, frozenset(used))
             return found
         store: Any = zarr.storage.MemoryStore() if path is None else str(path)
         if path is not None:
@@ -122,7 +130,7 @@ class Evidence:
                 _save_arrays(folder / "head.npz", head.to_arrays())
             if training is not None:
                 training.save(folder / "training.parquet")
-            _save_arrays(folder / "used.npz", {"ids": np.array(sorted(used), dtype=np.str_)})
+            _save_used(folder, used)
         # The group is written last: a folder with zarr.json is whole.
         group = zarr.open_group(store, mode="a", attributes={"card": _json(card), "fingerprints": {}})
         return cls(group, {}, head, training, frozenset(used))
@@ -184,19 +192,20 @@ class Evidence:
         Keywords are those of `Cohort.read`; no image column is needed.
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
-        present = [c for c in cohort.columns if c == "p" or c.startswith("p_")]
+        parts = cohort.schema.columns()  # a column that plays a part, such as an attribute p_site, is no prediction
+        present = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
         wanted = [f"p_{c}" for c in cohort.classes]
         if "p" in present:
             if len(cohort.classes) != 2:
                 raise DataError(
                     f"column 'p' needs two classes, and {cohort.label_name!r} has {list(cohort.classes)}: give p_<class>"
                 )
-            second = cohort.column("p").astype(np.float64)
+            second = _probabilities(cohort, "p", path)
             p = np.stack([1 - second, second], axis=1)
             classes: list[Any] = list(cohort.classes)
         elif all(w in present for w in wanted):
             extra = [c for c in present if c not in wanted]
-            p = np.stack([cohort.column(c).astype(np.float64) for c in [*wanted, *extra]], axis=1)
+            p = np.stack([_probabilities(cohort, c, path) for c in [*wanted, *extra]], axis=1)
             classes = [*cohort.classes, *(c.removeprefix("p_") for c in extra)]
         else:
             raise DataError(
@@ -231,17 +240,12 @@ class Evidence:
 
     def arrays(self, cohort: str) -> tuple[str, ...]:
         """Names of the finished arrays of one cohort."""
-        group = self._cohort_group(cohort)
+        group = self._cohort_group(self._known(cohort))
         return tuple(sorted(unquote(k) for k, a in group.arrays() if not len(missing_chunks(a))))
 
     def on(self, cohort: str) -> View:
         """The rows of one cohort. Rows of `audit` and `test` that the model was fitted or tuned on are left out."""
-        if cohort not in self._cohorts:
-            raise EvidenceError(
-                f"the evidence of {self.card.name} has no cohort {cohort!r} (it has {', '.join(self._cohorts) or 'none'}): "
-                "extract it first"
-            )
-        rows = np.arange(len(self._cohorts[cohort]))
+        rows = np.arange(len(self._cohorts[self._known(cohort)]))
         if cohort in HELD_OUT and self.used:
             ids = self._cohorts[cohort].id
             rows = rows[[i not in self.used for i in ids]]
@@ -256,7 +260,9 @@ class Evidence:
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, cohort: Cohort) -> None:
-        """Name a cohort. The same name again must be the same rows."""
+        """Name a cohort. The same name again must be the same rows; their other columns are taken as given now."""
+        if name != quote(name, safe=" ") or name.startswith("."):
+            raise EvidenceError(f"{name!r} cannot name a cohort, because it names a folder too: use letters, digits, - and _")
         mine = _attributes(self._group)["fingerprints"]
         if name in mine:
             if mine[name] != cohort.fingerprint:
@@ -264,12 +270,12 @@ class Evidence:
                     f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {mine[name]} and the one given "
                     f"{cohort.fingerprint}: the ids, their order or the image contents differ; choose another folder"
                 )
-            return
         if self.path is not None:
             cohort.save(self.path / "cohorts" / f"{name}.parquet")
-        self._group.require_group(name)
         self._cohorts[name] = cohort
-        self._group.attrs["fingerprints"] = {**mine, name: cohort.fingerprint}
+        if name not in mine:
+            self._group.require_group(name)
+            self._group.attrs["fingerprints"] = {**mine, name: cohort.fingerprint}
 
     def begin(
         self,
@@ -289,12 +295,14 @@ class Evidence:
         made_from : anything else to be kept with it, such as the batch size; an array begun with other values is refused
         """
         recipe = str(Recipe.parse(name))
-        rows = self._cohorts[cohort]
+        rows = self._cohorts[self._known(cohort)]
+        shape = (len(rows), *row_shape)
         attributes = {
             "recipe": recipe,
             "cohort": self.fingerprint(cohort),
             "model": self.card.model,
             "reads": {column: rows.column_hash(column) for column in reads},
+            "chunk": chunk,
             **made_from,
         }
         group, key = self._cohort_group(cohort), _key(recipe)
@@ -306,12 +314,16 @@ class Evidence:
                         f"{recipe!r} of cohort {cohort!r} was made with {what} = {array.attrs.get(what)} and is now asked for "
                         f"with {what} = {value}: extract into another folder, or delete {group.path}/{key}"
                     )
+            if array.shape != shape:
+                raise EvidenceError(
+                    f"{recipe!r} of cohort {cohort!r} has shape {array.shape} and is now given with {shape}: choose another folder"
+                )
             return array
         # Named chunks appear atomically (zarr writes a temporary file and renames it). Chunks of zeros must be written
         # too, else they look like chunks that were never made.
         return group.create_array(
             key,
-            shape=(len(rows), *row_shape),
+            shape=shape,
             chunks=(min(chunk, max(len(rows), 1)), *row_shape),
             dtype=dtype,
             attributes=attributes,
@@ -325,7 +337,7 @@ class Evidence:
 
     def put(self, cohort: str, name: str, values: np.ndarray, **made_from: Any) -> None:
         """Store a whole array."""
-        rows = len(self._cohorts[cohort])
+        rows = len(self._cohorts[self._known(cohort)])
         if len(values) != rows:
             raise EvidenceError(f"{name!r} has {len(values)} rows and cohort {cohort!r} has {rows}")
         array = self.begin(cohort, name, values.shape[1:], values.dtype, **made_from)
@@ -334,6 +346,26 @@ class Evidence:
     @property
     def path(self) -> Path | None:
         return Path(self._group.store.root) if isinstance(self._group.store, zarr.storage.LocalStore) else None
+
+    def _known(self, cohort: str) -> str:
+        if cohort not in self._cohorts:
+            raise EvidenceError(
+                f"the evidence of {self.card.name} has no cohort {cohort!r} (it has {', '.join(self._cohorts) or 'none'}): "
+                "extract it first"
+            )
+        return cohort
+
+    def _retell(self, card: Card, training: Cohort | None, used: frozenset[str]) -> None:
+        """Take what is said about the same weights now: which class an output stands for, what the model was fitted on."""
+        self._group.attrs["card"] = _json(card)
+        if training is not None:
+            self.training = training
+            if self.path is not None:
+                training.save(self.path / "training.parquet")
+        if used:
+            self.used = used
+            if self.path is not None:
+                _save_used(self.path, used)
 
     def _cohort_group(self, cohort: str) -> zarr.Group:
         found = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
@@ -368,7 +400,8 @@ class View:
 
     def select(self, rows: np.ndarray) -> View:
         """Some of these rows, by mask or position."""
-        return View(self.evidence, self.name, self._rows[np.asarray(rows)])
+        index = np.asarray(rows)
+        return View(self.evidence, self.name, self._rows[index if index.size else index.astype(np.int64)])
 
     def __contains__(self, array: str) -> bool:
         return str(Recipe.parse(array)) in self.evidence.arrays(self.name)
@@ -409,23 +442,27 @@ class View:
         A case's logits are the head of its mean features. Where features are not at hand and the head is linear or unknown,
         they are the mean logits, which is the same for a linear head.
         """
-        cohort, logits = self.cohort, self["logits"].astype(np.float64)
-        if cohort.case is None:
-            return Decisions(cohort, self.label, logits)
-        first, case = np.unique(cohort.case, return_index=True, return_inverse=True)[1:]
-        label = self.label
-        if (label != label[first][case]).any():
-            row = int((label != label[first][case]).argmax())
-            raise DataError(f"case {cohort.case[row]!r} has images of different labels: one decision has one label")
-        size = np.bincount(case)
         head = self.evidence.head
-        if head is not None and not head.is_linear:
-            if "features" not in self:
-                raise EvidenceError(f"cases of cohort {self.name} need the features of {self.evidence.card.name}: extract them")
-            mean = head(_mean_by(self["features"].astype(np.float64), case, size))
-        else:
-            mean = _mean_by(logits, case, size)
-        return Decisions(cohort.select(first, name=cohort.name), label[first], mean)
+        if self.cohort.case is None or head is None or head.is_linear:
+            return Decisions(*self.by_case("logits"))
+        if "features" not in self:
+            raise EvidenceError(f"cases of cohort {self.name} need the features of {self.evidence.card.name}: extract them")
+        cohort, label, features = self.by_case("features")
+        return Decisions(cohort, label, head(features))
+
+    def by_case(self, array: str) -> tuple[Cohort, np.ndarray, np.ndarray]:
+        """Rows, labels and an array, one row per decision: a case's mean, or the image's own where it has no case."""
+        cohort, label, values = self.cohort, self.label, self[array].astype(np.float64)
+        if cohort.case is None:
+            return cohort, label, values
+        named = [f"={name}" if name else str(row) for row, name in enumerate(cohort.case)]
+        first, case = np.unique(named, return_index=True, return_inverse=True)[1:]
+        mixed = label != label[first][case]
+        if mixed.any():
+            raise DataError(
+                f"case {cohort.case[int(mixed.argmax())]!r} has images of different labels: one decision has one label"
+            )
+        return cohort.select(first, name=cohort.name), label[first], _mean_by(values, case, np.bincount(case))
 
     def _array(self, name: str) -> zarr.Array:
         recipe, evidence = str(Recipe.parse(name)), self.evidence
@@ -490,7 +527,9 @@ def missing_chunks(array: zarr.Array) -> np.ndarray:
     if isinstance(store, zarr.storage.LocalStore):
         folder = Path(store.root) / array.store_path.path / "c"
         rest = Path(*["0"] * (array.ndim - 1))
-        done = {int(p.name) for p in folder.iterdir() if (p / rest).is_file()} if folder.is_dir() else set()
+        # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
+        named = [p for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+        done = {int(p.name) for p in named if (p / rest).is_file()}
     else:
         done = set(range(total)) if array.nchunks_initialized >= total else set()
     return np.array([c for c in range(total) if c not in done], dtype=np.int64)
@@ -526,6 +565,21 @@ def _checked(values: np.ndarray, name: str, cohort: Cohort, classes: Sequence[An
     return values
 
 
+def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) -> np.ndarray:
+    numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64)
+    if np.isnan(numbers).any():
+        row = int(np.isnan(numbers).argmax())
+        raise DataError(
+            f"{path}, row {row + 1}: {column} is {cohort.column(column)[row]!r}, and a probability between 0 and 1 is expected "
+            f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
+        )
+    return numbers
+
+
+def _save_used(folder: Path, used: Sequence[str] | frozenset[str]) -> None:
+    _save_arrays(folder / "used.npz", {"ids": np.array(sorted(used), dtype=np.str_)})
+
+
 def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
@@ -533,9 +587,9 @@ def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _mean_by(values: np.ndarray, case: np.ndarray, size: np.ndarray) -> np.ndarray:
-    total = np.zeros((len(size), values.shape[1]))
+    total = np.zeros((len(size), *values.shape[1:]))
     np.add.at(total, case, values)
-    return total / size[:, None]
+    return total / size.reshape(-1, *(1 for _ in values.shape[1:]))
 
 
 def _attributes(node: zarr.Group | zarr.Array) -> dict[str, Any]:
@@ -550,11 +604,10 @@ def _json(card: Card) -> dict[str, Any]:
 def _plain(value: str) -> int | float | str | bool:
     if value in ("True", "False"):
         return value == "True"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
+    if re.fullmatch(r"[+-]?\d+", value):
+        return int(value)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value):
+        return float(value)
     return value
 
 

@@ -38,15 +38,17 @@ class Small(nn.Module):
 class Functional(nn.Module):
     """A network that calls functions between its layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, inplace: bool = True) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 6, 3)
-        self.fc1 = nn.Linear(6, 5)
-        self.fc2 = nn.Linear(5, 2)
+        self.fc1 = nn.Linear(6, 16)
+        self.drop = nn.Dropout(0.5)
+        self.fc2 = nn.Linear(16, 2)
+        self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.conv(x), inplace=True).mean((2, 3))
-        return self.fc2(F.relu(self.fc1(x), inplace=True))
+        x = F.relu(self.conv(x), inplace=self.inplace).mean((2, 3))
+        return self.fc2(self.drop(F.relu(self.fc1(x), inplace=self.inplace)))
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,12 @@ def small(outputs: int = 3, **names: str) -> Classifier:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return Classifier.wrap(Small(outputs), size=16, **names)  # type: ignore[arg-type]
+
+
+def functional(inplace: bool, **names: str) -> Classifier:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        return Classifier.wrap(Functional(inplace), size=16, **names)  # type: ignore[arg-type]
 
 
 def assert_identity(classifier: Classifier, x: Tensor) -> None:
@@ -93,12 +101,14 @@ def test_a_network_is_cut_where_it_is_asked(names: dict[str, str], d: int, kinds
     assert_identity(classifier, x)
 
 
-def test_functions_between_layers_are_seen(x: Tensor) -> None:
-    classifier = Classifier.wrap(Functional(), features="fc1", head="fc2", size=16)
+@pytest.mark.parametrize("inplace", [True, False])
+def test_functions_between_layers_are_seen(inplace: bool, x: Tensor) -> None:
+    classifier = functional(inplace, features="fc1", head="fc2")
     assert [layer.name or layer.kind for layer in classifier.head_data.layers] == ["relu", "linear"]
-    assert float(classifier.features(x).min()) < 0  # before the function, although the network applies it in place
+    assert float(classifier.features(x).detach().min()) < 0  # before the function, although the network applies it in place
     assert_identity(classifier, x)
-    assert_identity(Classifier.wrap(Functional(), features="conv", head="fc2", size=16), x)
+    for features in ("conv", "drop"):
+        assert_identity(functional(inplace, features=features, head="fc2"), x)
 
 
 def test_features_before_an_in_place_step_are_what_the_layer_gave(x: Tensor) -> None:
@@ -110,7 +120,7 @@ def test_features_before_an_in_place_step_are_what_the_layer_gave(x: Tensor) -> 
 
 
 def test_the_maps_average_to_what_the_pooled_head_reads(x: Tensor) -> None:
-    for classifier in (small(), Classifier.wrap(Functional(), size=16)):
+    for classifier in (small(), functional(True), functional(False)):
         assert classifier.has_spatial
         with torch.no_grad():
             maps = classifier.spatial(x)

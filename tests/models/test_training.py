@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError, TrainingError  # noqa: E402
 from rightreasons.models import training  # noqa: E402
+from rightreasons.models._plan import METRICS  # noqa: E402
 from rightreasons.models.augment import flip_and_shift  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.training import Batch, cross_entropy, evaluate, train  # noqa: E402
@@ -514,7 +515,7 @@ def test_curves_are_stored_epoch_by_epoch(cohort, tmp_path):
     made = train(small(), cohort, **QUICK, folder=tmp_path)
     curves = pd.read_csv(tmp_path / "curves.csv")
     assert curves["epoch"].tolist() == [1, 2, 3]
-    assert {"loss", "lr", "time_seconds", *(f"val_{m}" for m in training.METRICS)} <= set(curves)
+    assert {"loss", "lr", "time_seconds", *(f"val_{m}" for m in METRICS)} <= set(curves)
     assert curves["val_macro_f1"].tolist() == [row["val_macro_f1"] for row in made.card["curves"]]
 
 
@@ -522,13 +523,15 @@ def kill_job(place, target):
     """What the killed process does; it must be importable by its name."""
     torch.set_num_threads(1)
     cohort = as_cohort(digits(place), place)
-    train(small(width=8), cohort, epochs=6, batch=32, lr=3e-3, patience=None, folder=target, augment=flip_and_shift, threads=1)
+    train(small(width=8), cohort, epochs=12, batch=32, lr=3e-3, patience=None, folder=target, augment=flip_and_shift, threads=1)
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rightreasons.models.training", "rightreasons.models.small", "sklearn.datasets"])
+    context.set_forkserver_preload(
+        ["pytest", "sklearn.datasets", "rightreasons.models.training", "rightreasons.models.small", "rightreasons.stats._kernels"]
+    )
 
     def start(target):
         process = context.Process(target=kill_job, args=(tmp_path / "data", target))
@@ -593,7 +596,7 @@ def test_weights_that_explode_are_an_error(cohort):
         ({"lr": 0.0}, "lr is 0.0"),
         ({"lr": float("nan")}, "lr is nan"),
         ({"seed": -1}, "seed is -1"),
-        ({"augment": "flip"}, "did you mean 'flip_and_shift'"),
+        ({"augment": "flip_shift"}, "did you mean 'flip_and_shift'"),
         ({"augment": "no.such:thing"}, "no.such"),
     ],
 )

@@ -232,11 +232,13 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def text(value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
     if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float | np.floating) and np.isnan(value)):
         return ""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value).strip()
+    return str(value)
 
 
 def hash_of(values: Iterable[str]) -> str:
@@ -248,7 +250,10 @@ def hash_of(values: Iterable[str]) -> str:
 
 def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
     """Plain values: None where missing; numbers where every known value is one; whole floats as integers."""
-    values = [None if text(v) == "" or text(v) in missing else v for v in series.tolist()]
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu" and not missing:
+        return series.tolist()
+    unknown = {"", *missing}
+    values = [None if text(v) in unknown else v for v in series.tolist()]
     known = [v for v in values if v is not None]
     if all(isinstance(v, bool | np.bool_) for v in known):
         return [None if v is None else int(v) for v in values]
@@ -263,7 +268,8 @@ def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
 def _settled(series: pd.Series, missing: Sequence[str], levels: Sequence[Value]) -> list[Value | None]:
     """Values in the type of their levels: where those are text, digits that happen to be alone in a view stay text."""
     if levels and isinstance(levels[0], str):
-        return [None if text(v) == "" or text(v) in missing else text(v) for v in series.tolist()]
+        unknown = {"", *missing}
+        return [None if cell in unknown else cell for cell in map(text, series.tolist())]
     return tidy(series, missing)
 
 
@@ -273,14 +279,24 @@ def _codes(values: Sequence[Value | None], levels: Sequence[Value]) -> np.ndarra
 
 
 def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
-    raw = frame[schema.label]
-    values = _settled(raw, schema.missing, schema.classes)
+    """The label of each row, mapped; None where it is not known."""
+    values = _settled(frame[schema.label], schema.missing, schema.classes)
     if not schema.mapping:
         return values
-    # A key may be written as the cell is ("True", "01") or as it is understood (1).
-    known = zip(map(text, raw.tolist()), map(text, tidy(raw, schema.missing)), values, strict=True)
-    mapped = [None if v is None else schema.mapping.get(cell, schema.mapping.get(meant, v)) for cell, meant, v in known]
+    mapping = schema.mapping if schema.resolved else _spelled_out(frame, schema)
+    cells = map(text, frame[schema.label].tolist())
+    mapped = [None if v is None else mapping.get(cell, v) for cell, v in zip(cells, values, strict=True)]
     return _settled(pd.Series(mapped, dtype=object), schema.missing, schema.classes)
+
+
+def _spelled_out(frame: pd.DataFrame, schema: Schema) -> dict[str, Any]:
+    """The mapping for every cell of the label's column, so that the rows of a view map as those of the whole table do.
+
+    A key may be written as the cell is ("True", "01") or as it is understood (1).
+    """
+    raw, mapping = frame[schema.label], schema.mapping
+    understood = zip(map(text, raw.tolist()), tidy(raw, schema.missing), strict=True)
+    return mapping | {cell: mapping.get(cell, mapping.get(text(v), v)) for cell, v in understood if v is not None}
 
 
 def _bin(values: Sequence[Value | None], edges: Sequence[float]) -> np.ndarray:
@@ -375,7 +391,8 @@ def resolve(frame: pd.DataFrame, given: Schema, bins: Mapping[str, int | Sequenc
                 "bin it in the manifest or name another column"
             )
         classes = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)))
-    return replace(given, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
+    mapping = _spelled_out(frame, given) if given.label is not None and given.mapping else given.mapping
+    return replace(given, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
 
 
 def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: str) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -53,12 +54,22 @@ def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
     as_text = {getattr(given, part): str for part in textual if getattr(given, part)}
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
-        frame = pd.read_csv(path, dtype=as_text, keep_default_na=False, na_values=["", "nan", "NaN"], sep=separator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than the header would lose some
+            # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
+            frame = pd.read_csv(
+                path,
+                dtype=as_text,
+                keep_default_na=False,
+                na_values=["", "nan", "NaN"],
+                sep=separator,
+                index_col=False,
+                low_memory=False,
+            )
+    except pd.errors.ParserWarning as error:
+        raise DataError(f"{path} cannot be read as a table: rows have more cells than the header has names") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas took the first cells for names of rows and shifted the rest
-        raise DataError(f"{path}: rows have more cells than the header has names ({', '.join(map(str, frame.columns))})")
     return frame, given
 
 
@@ -76,10 +87,10 @@ def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
     return path
 
 
-def _writable(values: list[Any]) -> list[str | int | None]:
+def _writable(values: list[Any]) -> list[str | bool | None]:
     """Cells of any kind as one that Arrow takes and `tidy` and `parse_boxes` read back as the same."""
     if all(isinstance(v, bool | np.bool_) or text(v) == "" for v in values):
-        return [None if text(v) == "" else int(v) for v in values]
+        return [None if text(v) == "" else bool(v) for v in values]
     lists = [isinstance(v, list | tuple | np.ndarray) for v in values]
     return [
         json.dumps(v, default=lambda array: array.tolist()) if many else text(v) or None

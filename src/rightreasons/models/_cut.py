@@ -1,7 +1,7 @@
 """Where a network is cut into features and head: found by watching one forward pass, never by a layer's name alone.
 
-Every module call is recorded. From the model's output the calls are walked back over tensors that share their memory, which gives
-the chain of layers that made it; the last linear layer of that chain is the head and what it reads are the features.
+Every module call is recorded. From the output the calls are walked back by the vectors they hand on, which gives the chain
+of layers that made it; the last linear layer of that chain is the head and what it reads are the features.
 """
 
 from __future__ import annotations
@@ -159,7 +159,10 @@ def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> A
 
 @dataclass(eq=False)
 class _Call:
-    """One call of one module; the vectors are held so that no other tensor takes their memory."""
+    """One call of one module; the vectors are held so that no other tensor takes their memory.
+
+    `function` is what was applied, outside of any module, between the call before it in the chain and this one.
+    """
 
     name: str
     module: nn.Module
@@ -170,6 +173,7 @@ class _Call:
     made_values: Tensor | None = None
     given_shape: tuple[int, ...] = ()
     made_shape: tuple[int, ...] = ()
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,15 +193,38 @@ class _Record:
     name: str
 
     def chain(self) -> list[_Call]:
-        """The calls that made the output from one vector after another, in order."""
-        place, found = self.output.data_ptr(), []
+        """The calls that made the output from one vector after another, in order.
+
+        A call belongs to it when the next one reads its memory, or what a plain function such as F.relu makes of its values.
+        """
+        found: list[_Call] = []
         for call in reversed(self.calls):
-            if call.atomic and call.made is not None and call.made.data_ptr() == place:
-                found.append(call)
-                if call.given is None:
-                    break
-                place = call.given.data_ptr()
+            if not call.atomic or call.made is None or call.made_values is None:
+                continue
+            if not found:
+                if call.made.data_ptr() != self.output.data_ptr() or not torch.equal(call.made_values, vector(self.output)):
+                    continue
+            elif not _feeds(call, found[-1]):
+                continue
+            found.append(call)
+            if call.given is None:
+                break
         return found[::-1]
+
+
+def _feeds(call: _Call, reader: _Call) -> bool:
+    """Whether a call's output goes on to the reader; notes the function between them at the reader."""
+    made, given = call.made_values, reader.given_values
+    if made is None or given is None or made.shape != given.shape:
+        return False
+    shares = call.made is not None and reader.given is not None and call.made.data_ptr() == reader.given.data_ptr()
+    if not shares and float(given.std()) == 0:  # a constant vector is the function of anything
+        return False
+    between = matching(made, given)
+    if between is None:
+        return False
+    reader.function = "" if between == "identity" else f"{between}()"
+    return True
 
 
 def _watch(module: nn.Module, x: Tensor) -> _Record:
@@ -270,7 +297,7 @@ def _note_map(point: str, t: Tensor, n: int, maps: deque[_Map]) -> None:
 def _last_linear(chain: list[_Call]) -> Cut | None:
     for i in reversed(range(len(chain))):
         if is_linear(chain[i].module) and chain[i].given is not None:
-            return Cut((f"{chain[i].name}:input",), tuple(call.name for call in chain[i:] if not does_nothing(call.module)))
+            return Cut((f"{chain[i].name}:input",), _names(chain[i:]))
     return None
 
 
@@ -346,7 +373,12 @@ def _from_features(record: _Record, chain: list[_Call], features: str, start: in
 
 
 def _names(calls: Sequence[_Call]) -> tuple[str, ...]:
-    return tuple(call.name for call in calls if not does_nothing(call.module))
+    """The steps from what the first call reads on."""
+    names: list[str] = []
+    for i, call in enumerate(calls):
+        names += [call.function] if i and call.function else []
+        names += [] if does_nothing(call.module) else [call.name]
+    return tuple(names)
 
 
 def _pooled_from(record: _Record, point: str, target: Tensor | None) -> _Map | None:
@@ -384,7 +416,8 @@ def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Cal
 def _as_head(module: nn.Module, names: tuple[str, ...]) -> tuple[str, ...] | None:
     try:
         for name in names:
-            read_layers(layer(module, name), name)
+            if not name.endswith("()"):
+                read_layers(layer(module, name), name)
     except ModelError:
         return None
     return names

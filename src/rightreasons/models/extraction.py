@@ -14,7 +14,7 @@ from rightreasons import families
 from rightreasons.audits import Need, needs_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
-from rightreasons.errors import EvidenceError, SettingError
+from rightreasons.errors import DataError, EvidenceError, SettingError
 from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, missing_chunks
 from rightreasons.models import recipes
 from rightreasons.models.batches import batches
@@ -90,8 +90,13 @@ def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict
         return dict(cohorts)
     whole = cohorts.with_roles(rng=task_rng(seed, "roles of the splits"))
     names = [] if whole.splits is None else [name for name in dict.fromkeys(whole.splits) if name]
+    if "test" not in names:
+        raise DataError(
+            f"cohort {whole.name!r} has no rows in split 'test' (it has {', '.join(names) or 'none'}): call the rows that the model "
+            "has not seen 'test', or leave split= out and all rows are halved into audit and test"
+        )
     named = {name: whole.on(name) for name in names}
-    if whole.twin is not None and "test" in named:
+    if whole.twin is not None:
         twins = named["test"].twins()
         if len(twins):
             named["twin"] = twins
@@ -108,7 +113,7 @@ def _arrays(needs: Iterable[Need | str], named: Mapping[str, Cohort]) -> dict[st
     for need in [needs] if isinstance(needs, str | Need) else needs:
         if isinstance(need, Need):
             asked: Sequence[Need] = (need,)
-        elif need in audits or "." in need.partition("(")[0]:
+        elif need in audits or ("." in need and "@" not in need):  # a dotted name is an audit of one's own
             asked = needs_of([need])
         else:
             asked = (Need("test", "test", need),)
@@ -159,9 +164,12 @@ def _extract_cohort(
     makers = {array: recipes.make(array) for array in arrays if array not in evidence.arrays(name)}
     if not makers or not len(cohort):
         return
-    stored: dict[str, zarr.Array] = {}
+    begun = {array: evidence.begun(name, array) for array in makers}
+    stored: dict[str, zarr.Array] = {  # what was begun with other batches or chunks is refused here, before anything runs
+        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, batch=batch) for array, old in begun.items() if old
+    }
     total = -(-len(cohort) // chunk)
-    missing = {array: _missing(evidence, name, array, total) for array in makers}
+    missing = {a: set(missing_chunks(stored[a]).tolist()) if a in stored else set(range(total)) for a in makers}
     todo = sorted(set().union(*missing.values()))
     pixels = None if cache is None else Facts(cache, cohort, classifier.geometry, workers=workers).pixels()
     order = np.concatenate([np.arange(c * chunk, min((c + 1) * chunk, len(cohort))) for c in todo])
@@ -193,12 +201,6 @@ def _extract_cohort(
                     stored[array] = evidence.begin(name, array, values.shape[1:], values.dtype, chunk, batch=batch)
                 if c in missing[array]:
                     stored[array][rows] = values
-
-
-def _missing(evidence: Evidence, cohort: str, array: str, total: int) -> set[int]:
-    """Chunks of an array that are still to be made."""
-    begun = evidence.begun(cohort, array)
-    return set(range(total)) if begun is None else set(missing_chunks(begun).tolist())
 
 
 def _refuse_odd(values: np.ndarray, array: str, cohort: Cohort, rows: slice, evidence: Evidence) -> None:

@@ -166,7 +166,7 @@ def _timm(
     name = spec.partition(":")[2]
     if not timm.is_model(name):
         raise ModelError(_unknown("timm", name, timm.list_models()))
-    config = timm.get_pretrained_cfg(name, allow_unregistered=False)
+    config = _call(spec, timm.get_pretrained_cfg, name, allow_unregistered=False)
     extra = dict(settings)
     extra.setdefault("in_chans", 3 if channels is None else channels)
     if size is not None and config is not None and config.fixed_input_size and size != config.input_size[1:]:

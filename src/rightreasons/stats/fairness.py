@@ -135,11 +135,11 @@ def disparity(
     kind : "categorical" or "continuous"; by default numbers with more than ten distinct values are continuous
     bins : edges, left-closed and the last one closed, that make a continuous attribute categorical; values outside are missing
     """
+    _known(name, of)
     table = _tabulate(label, predicted, attribute, positive, kind, bins)
     whole = resampling.whole(len(table.code))
     cells = table.cells(whole)[0]
     rows, missing = int(cells.sum()), int((table.code < 0).sum())
-    _known(name, of)
     if name in LOGISTIC:
         levels = ("per unit",) if table.continuous else table.values[1:] if len(table.values) == 2 else table.values
         coefficients = _logistic(name, table, whole)[0]
@@ -151,7 +151,7 @@ def disparity(
     else:
         shares = _quantity(name, of)(cells[None])[0]
         shares = shares if shares.ndim == 1 else shares.mean(axis=1)
-        each = {v: Value(float(s), "" if s == s else f"no rows for a rate at {v!r}") for v, s in zip(table.values, shares)}
+        each = {v: Value(float(s), f"no rows for a rate at {v!r}" if math.isnan(s) else "") for v, s in zip(table.values, shares)}
         unit = "difference"
     return _largest(name, each, float(_draws(name, table, whole, of)[0]), unit, rows, missing)
 
@@ -196,7 +196,7 @@ def signed_disparity(
     table = _tabulate(label, predicted, attribute, positive, kind, None)
     whole = resampling.whole(len(table.code))
     value = float(_signed(table, whole, level)[0])
-    if value == value:
+    if not math.isnan(value):
         return Value(value)
     if table.continuous:
         return undefined(_why("separation", table, table.cells(whole)[0], 0, math.nan))
@@ -247,7 +247,7 @@ def association(
         both = np.stack([cells.sum(axis=0) - cells[k], cells[k]]).astype(np.float64)
         both = both + 0.5 if (both == 0).any() else both
         value, error = math.log(both[1, 1] * both[0, 0] / (both[1, 0] * both[0, 1])), math.sqrt((1 / both).sum())
-    if value != value:  # the attribute tells the label without an error: the order of the two is the sign
+    if math.isnan(value):  # the attribute tells the label without an error: the order of the two is the sign
         means = cells.T @ table.x / cells.sum(axis=0)
         return Association(math.nan, math.nan, math.nan, int(np.sign(means[1] - means[0])), "perfect separation")
     low, high = value - ndtri(0.975) * error, value + ndtri(0.975) * error
@@ -496,18 +496,18 @@ def _share(part: NDArray, of: NDArray) -> Floats:
 
 def _largest(name: str, each: dict[Hashable, Value], value: float, unit: str, rows: int, missing: int) -> Disparity:
     reason = ""
-    if value != value:
+    if math.isnan(value):
         told = [f"{v.reason}" if len(each) == 1 else f"{v.reason} ({level!r})" for level, v in each.items() if not v.is_defined]
         reason = "; ".join(told) or "constant attribute"
     level = None
-    if name in LOGISTIC and len(each) > 1 and value == value:
+    if name in LOGISTIC and len(each) > 1 and not math.isnan(value):
         level = max(each, key=lambda k: each[k].value)
     return Disparity(name, value, reason, level, each, unit, rows, missing)
 
 
 def _why(name: str, table: _Table, cells: Ints, k: int, value: float) -> str:
     """Why a logistic coefficient of cells (K, 2, 2) is undefined."""
-    if value == value:
+    if not math.isnan(value):
         return ""
     for where, fit in FITS[name].items():
         if reason := _why_no_fit(table, _outcomes(cells, fit), k):
@@ -535,7 +535,7 @@ def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:
     """Logistic slope on x with its standard error, from rows by (value, outcome), (K, 2); NaN where there is none."""
     values, y = (np.repeat(column, cells.reshape(-1)) for column in (np.repeat(x, 2), np.tile([0, 1], len(x))))
     slope = float(_continuous_slopes(x, np.searchsorted(x, values) * 2 + y, resampling.whole(len(y)))[0])
-    if slope != slope:
+    if math.isnan(slope):
         return math.nan, math.nan
     z = (values - values.mean()) / values.std()
     fit = _newton(np.stack([np.ones(len(z)), z], axis=1), y)

@@ -19,7 +19,7 @@ Counts = NDArray[np.integer]
 Floats = NDArray[np.float64]
 
 # Bytes of counts that one block holds: large enough to hide the call, small enough to stay in the cache of one core.
-BLOCK_BYTES = 1 << 21
+BLOCK_BYTES = 1 << 22
 # A statistic prepares (sorts, codes) once a block; with many rows that must still be shared by several resamples.
 FEWEST_IN_BLOCK = 64
 # An interval from fewer than this share of the resamples would be one of the easy resamples only.

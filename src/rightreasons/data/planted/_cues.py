@@ -107,14 +107,15 @@ def paint(cue: Cue, images: np.ndarray, look: np.ndarray, mask: np.ndarray, grai
     if cue.kind == "none":
         return images
     if cue.kind == "cast":
-        painted = images * (1 + cue.strength * AMPLITUDE["cast"] * _warmth(look, cue.values))[:, None, None, :]
+        gain = 1 + cue.strength * AMPLITUDE["cast"] * _warmth(look, cue.values)
+        painted = images * gain[:, None, None, :].astype(images.dtype)
     elif cue.kind in ("texture", "frequency"):
-        painted = images + cue.strength * AMPLITUDE[cue.kind] * _pattern(cue, look, grain)[..., None]
+        painted = images + cue.strength * AMPLITUDE[cue.kind] * _pattern(cue, look, grain)[..., None].astype(images.dtype)
     else:
         ink = (
             _stripes(look, cue.values, images.shape[1:3]) if cue.kind == "patch" else _colour(look, cue.values)[:, None, None, :]
         )
-        painted = images + cue.strength * (ink - images) + cue.noise * grain[..., None]
+        painted = images + cue.strength * (ink.astype(images.dtype) - images) + cue.noise * grain[..., None]
     return np.where(mask[..., None], np.clip(painted, 0, 1), images)
 
 

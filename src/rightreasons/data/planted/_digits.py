@@ -31,7 +31,7 @@ from rightreasons.errors import SettingError
 
 OBJECT_SHARE = 0.7  # of the image's side: the corners stay free for a cue outside the object's box
 INK = 0.35  # above this share of full ink a pixel is object
-CHUNK = 256
+CHUNK = 256 * 32 * 32  # pixels painted at a time: what a cache holds
 
 
 def digits(
@@ -220,7 +220,7 @@ def draw_digits(
     for rows, ink in _enlarged(strokes, pixels):
         plain = _coloured(ink, rngs["colour"])
         grain = rngs["grain"].standard_normal(plain.shape, np.float32)
-        plain = np.clip(plain + (pixel_noise + harder * look[rows, None, None, None]) * grain, 0, 1)
+        plain = np.clip(plain + (pixel_noise + harder * look[rows, None, None, None]).astype(np.float32) * grain, 0, 1)
         own = rngs["cue grain"].standard_normal(ink.shape, np.float32)
         masks = ink > INK
         cue_masks = locate(cue, masks, rngs["place"])
@@ -235,8 +235,9 @@ def _enlarged(strokes: np.ndarray, pixels: int) -> Iterator[tuple[slice, np.ndar
     side = round(OBJECT_SHARE * pixels)
     weights = ndimage.zoom(np.eye(8), (side / 8, 1), order=1, mode="nearest", grid_mode=True)
     before = (pixels - side) // 2
-    for start in range(0, len(strokes), CHUNK):
-        rows = slice(start, min(start + CHUNK, len(strokes)))
+    step = max(1, CHUNK // pixels**2)
+    for start in range(0, len(strokes), step):
+        rows = slice(start, min(start + step, len(strokes)))
         ink = np.zeros((rows.stop - start, pixels, pixels), np.float32)
         ink[:, before : before + side, before : before + side] = weights @ strokes[rows] @ weights.T
         yield rows, ink

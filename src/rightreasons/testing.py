@@ -1,0 +1,122 @@
+"""The contracts that every member of a family must keep, for ours and for a user's own: `check_audit("my_lab.my_audit")`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rightreasons import families
+from rightreasons.audits import Need, Role, audit
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import NotRun
+from rightreasons.evidence import Evidence
+from rightreasons.findings import ROWS, Finding
+from rightreasons.head import Head, Layer
+from rightreasons.stats.resampling import Interval
+
+
+def check_audit(name: str, **settings: Any) -> Finding:
+    """Run the contract of an audit on small synthetic evidence; the first broken promise is an AssertionError that says which.
+
+    Parameters
+    ----------
+    name : a member of `audits/` or a dotted name
+    settings : for the run, where the defaults are slow
+    """
+    module = families.member("audits", name)
+    _expect(isinstance(getattr(module, "QUESTION", None), str), f"{name} has no QUESTION")
+    _expect(getattr(module, "ROW", None) in ROWS, f"{name} has no ROW among {', '.join(ROWS)}")
+    for step in ("measure", "conclude"):
+        _expect("rng" in _keywords(getattr(module, step)), f"{name}.{step} has no rng=: randomness is an argument")
+    needs = module.needs()
+    _expect(needs and all(isinstance(need, Need) for need in needs), f"{name}.needs() is not a tuple of Need")
+    _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
+    models = {role: synthetic_evidence(seed=k) for k, role in enumerate(dict.fromkeys(need.role for need in needs))}
+    before = {role: _content(evidence) for role, evidence in models.items()}
+    first, second = (audit(name, models, seed=3, **settings).finding() for _ in range(2))
+    _expect(before == {role: _content(e) for role, e in models.items()}, f"{name} changed the evidence it read")
+    _expect(_numbers(first) == _numbers(second), f"{name} gives another answer for the same seed")
+    _expect(Finding.from_json(first.to_json()) == first, f"{name}: the finding does not survive its own JSON")
+    known = families.settings_of(module.measure, module.conclude)
+    _expect(set(first.settings) == set(known), f"{name}: the finding's settings are {sorted(first.settings)}, not {sorted(known)}")
+    _check_measurement(name, module, models, settings)
+    _check_unknown(name, models)
+    return first
+
+
+def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0) -> Evidence:
+    """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`, with audit, test and twin rows."""
+    rng = np.random.default_rng(seed)
+    rows = np.random.default_rng(0)  # every model sees the same rows
+    label, cue = rows.integers(0, 2, n), rows.integers(0, 2, n)
+    cohort = Cohort.from_columns(
+        {
+            "id": [f"r{i}" for i in range(n)],
+            "label": label,
+            "cue": cue,
+            "split": np.where(np.arange(n) % 2, "audit", "test"),
+        },
+        attribute="cue",
+        split="split",
+        name="synthetic",
+    )
+    direction = rng.normal(size=(2, d))
+    noise = rng.normal(size=(n, d))
+    features = np.outer(2 * label - 1, direction[0]) + np.outer(2 * cue - 1, direction[1]) + noise
+    twins = np.outer(2 * label - 1, direction[0]) + np.outer(1 - 2 * cue, direction[1]) + noise
+    weight = np.stack([np.zeros(d), direction.sum(axis=0)])
+    head = Head((Layer("linear", {"weight": weight, "bias": np.zeros(2)}),))
+    test = cohort.on("test")
+    flipped = Cohort.from_columns(
+        {"id": test.id, "label": test.label, "cue": 1 - test.attribute("cue").values}, attribute="cue", name="twin"
+    )
+    rows_of = {name: np.flatnonzero(cohort.splits == name) for name in ("audit", "test")}
+    arrays = {name: {"features": features[r], "logits": head(features[r])} for name, r in rows_of.items()}
+    arrays["twin"] = {"features": twins[rows_of["test"]], "logits": head(twins[rows_of["test"]])}
+    cohorts = {"audit": cohort.on("audit"), "test": test, "twin": flipped}
+    return Evidence.from_arrays(cohorts, arrays, head=head, name=f"synthetic-{seed}")
+
+
+def _expect(kept: Any, promise: str) -> None:
+    if not kept:
+        raise AssertionError(promise)
+
+
+def _keywords(function: Any) -> set[str]:
+    return set(function.__kwdefaults__ or {}) | set(function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount])
+
+
+def _content(evidence: Evidence) -> dict[str, bytes]:
+    return {
+        f"{cohort}/{array}": evidence.on(cohort)[array].tobytes() for cohort in evidence.cohorts for array in evidence.arrays(cohort)
+    }
+
+
+def _numbers(finding: Finding) -> dict[str, Any]:
+    return finding.model_copy(update={"created": "", "seconds": None}).model_dump()
+
+
+def _check_measurement(name: str, module: Any, models: Mapping[str, Evidence], settings: Mapping[str, Any]) -> None:
+    full = families.resolve(dict(settings), module.measure, module.conclude, where=name)
+    one = module.measure(next(iter(models.values())), rng=np.random.default_rng(0), **families.accepted(module.measure, full))
+    _expect(dataclasses.is_dataclass(one), f"{name}: a measurement is a dataclass")
+    _expect(one.__dataclass_params__.frozen, f"{name}: a measurement is frozen")
+    flat = (np.ndarray, int, float, str, bool, np.generic, Interval, type(None))
+    for item in dataclasses.fields(one):
+        value = getattr(one, item.name)
+        plain = isinstance(value, flat) or (isinstance(value, tuple) and all(isinstance(v, str) for v in value))
+        _expect(plain, f"{name}: {item.name} of a measurement is a {type(value).__name__}; arrays, numbers and strings expected")
+
+
+def _check_unknown(name: str, models: Mapping[str, Evidence]) -> None:
+    try:
+        audit(name, models, no_such_setting=1)
+    except families.SettingError as error:
+        _expect("no_such_setting" in str(error), f"{name}: the error of an unknown setting does not name it")
+    except NotRun:
+        raise AssertionError(f"{name} ran before it refused an unknown setting") from None
+    else:
+        raise AssertionError(f"{name} takes an unknown setting without an error")
