@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -20,7 +20,9 @@ from rightreasons import __version__, families
 from rightreasons.errors import RightReasonsError, SettingError
 
 if TYPE_CHECKING:
+    from rightreasons.audits import Need
     from rightreasons.data.cohort import Cohort
+    from rightreasons.evidence import Evidence
     from rightreasons.findings import Finding
     from rightreasons.models.classifier import Classifier
 
@@ -40,8 +42,25 @@ def main() -> None:
     try:
         app()
     except RightReasonsError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}")
-        sys.exit(2)
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "timm", "torchvision"):
+            raise
+        _fail(f"this command runs a network and needs {error.name}: pip install {error.name}")
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}")
+
+
+def _fail(sentence: str) -> None:
+    _say(f"[bold red]error:[/] {escape(sentence)}")
+    sys.exit(2)
+
+
+def _say(markup: str) -> None:
+    """A line on stderr: what is said beside the result."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(markup)
 
 
 # ---- options that commands share -----------------------------------------------------------------------------------------
@@ -139,7 +158,7 @@ def columns_of(shared: dict[str, Any]) -> dict[str, Any]:
     if kinds := _pairs(shared.get("kind"), "kind"):
         keywords["kinds"] = kinds
     if bins := _pairs(shared.get("bins"), "bins"):
-        keywords["bins"] = {k: _numbers(v) if "," in v else int(v) if v.isdigit() else [float(v)] for k, v in bins.items()}
+        keywords["bins"] = {k: int(v) if v.isdigit() else _numbers(v) for k, v in bins.items()}
     return keywords
 
 
@@ -161,6 +180,12 @@ def model_settings(shared: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _warn_of_random_weights(shared: dict[str, Any]) -> None:
+    spec = str(shared.get("model"))
+    if shared.get("checkpoint") is None and spec.startswith(("timm:", "torchvision:", "monai:")):
+        _say(f"[bold yellow]note:[/] no --checkpoint: the weights of {escape(spec)} are random")
+
+
 def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -174,7 +199,8 @@ def _cohort(manifest: Path, shared: dict[str, Any]) -> Cohort:
     return Cohort.read(manifest, **columns_of(shared))
 
 
-def _classifier(shared: dict[str, Any], num_classes: int | None = None) -> Classifier:
+def _classifier(shared: dict[str, Any], **defaults: Any) -> Classifier:
+    """The model that the options name; `defaults` are settings of `Classifier.load` for what they do not say."""
     from rightreasons.models.classifier import Classifier
 
     spec = shared.get("model")
@@ -183,11 +209,10 @@ def _classifier(shared: dict[str, Any], num_classes: int | None = None) -> Class
     settings = model_settings(shared)
     if (Path(spec) / "model.json").is_file():
         if settings:
-            raise SettingError(f"{spec} is a saved model and has its own settings; leave out --{', --'.join(settings)}")
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+            raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
         return Classifier.open(spec)
-    if num_classes is not None and "checkpoint" not in settings:
-        settings.setdefault("num_classes", num_classes)
-    return Classifier.load(spec, **settings)
+    return Classifier.load(spec, **{**defaults, **settings})
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------------
@@ -226,28 +251,21 @@ def audit(
     **shared: Any,
 ) -> None:
     """Audit a model on a table of images, or a table of predictions: runs what the data allow and writes the page."""
-    from rightreasons.audits import audit_all
+    from rightreasons.audits import audit_all, needs_of
     from rightreasons.evidence import Evidence
     from rightreasons.report import report as write
 
     chosen = _audits(audits)
+    settings = _settings(chosen, aligned=_pairs(aligned, "aligned") or None, threshold=threshold)
     if (manifest is None) == (predictions is None):
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
     if predictions is not None:
+        for name in MODEL:
+            if shared.get(name) is not None:
+                raise SettingError(f"--{name.replace('_', '-')} goes with a table of images, not with --predictions")
         evidence = Evidence.from_predictions(predictions, **columns_of(shared))
     else:
-        from rightreasons.models.extraction import extract as run
-
-        evidence = run(
-            _classifier(shared), _cohort(Path(str(manifest)), shared), chosen, out=out / "evidence", batch=batch, seed=seed
-        )
-    settings: dict[str, dict[str, Any]] = {}
-    pi = _pairs(aligned, "aligned")
-    for name in chosen:
-        given = {"aligned": pi or None, "threshold": threshold}
-        module = families.member("audits", name)
-        defaults = families.settings_of(module.measure)
-        settings[name] = {k: v for k, v in given.items() if k in defaults and v != defaults[k]}
+        evidence = _extract(Path(str(manifest)), out, needs_of(chosen, settings), batch, seed, shared)
     findings = audit_all(evidence, audits=chosen, seed=seed, settings=settings)
     for finding in findings:
         finding.save(out)
@@ -266,9 +284,7 @@ def extract(
     **shared: Any,
 ) -> None:
     """Run a model over the images once and keep what the audits need; goes on where it was ended."""
-    from rightreasons.models.extraction import extract as run
-
-    evidence = run(_classifier(shared), _cohort(manifest, shared), _audits(audits), out=out / "evidence", batch=batch, seed=seed)
+    evidence = _extract(manifest, out, _audits(audits), batch, seed, shared)
     console.print(f"{escape(repr(evidence))}\nevidence is in {escape(str(out / 'evidence'))}")
 
 
@@ -291,19 +307,14 @@ def train(
     **shared: Any,
 ) -> None:
     """Train a model on the train split and keep the best epoch on the val split; goes on where it was ended."""
-    from rightreasons.models.classifier import Classifier
     from rightreasons.models.training import train as run
 
     cohort = _cohort(manifest, shared)
-    settings = model_settings(shared)
     values = cohort.classes if target is None else cohort.attribute(target).levels
-    if shared.get("model") is None:
-        raise SettingError("no model: give --model timm:NAME, torchvision:NAME, monai:NAME or package.module:factory")
-    if (Path(shared["model"]) / "model.json").is_file():
-        start = Classifier.open(shared["model"])
-    else:
-        fresh = {"num_classes": len(values), "classes": values} if "num_classes" not in settings else {}
-        start = Classifier.load(shared["model"], new_head=new_head, **{**fresh, **settings})
+    if not values:
+        raise SettingError(f"{target} has no classes to learn: cut it with --bins {target}=…")
+    fresh = {"num_classes": len(values), "classes": values} if shared.get("num_classes") is None else {}
+    start = _classifier(shared, new_head=new_head, **fresh)
     model = run(
         start,
         cohort,
@@ -370,6 +381,24 @@ def _audits(given: str | None) -> tuple[str, ...]:
     for name in chosen:
         families.member("audits", name)
     return chosen
+
+
+def _settings(chosen: tuple[str, ...], **given: Any) -> dict[str, dict[str, Any]]:
+    """For each audit, those of the given settings that it knows and that are not its defaults."""
+    found = {}
+    for name in chosen:
+        defaults = families.settings_of(families.member("audits", name).measure)
+        found[name] = {key: value for key, value in given.items() if key in defaults and value != defaults[key]}
+    return found
+
+
+def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:
+    from rightreasons.models.extraction import extract as run
+
+    cohort = _cohort(manifest, shared)
+    model = _classifier(shared)
+    _warn_of_random_weights(shared)
+    return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed)
 
 
 def _show(findings: list[Finding], page: Path) -> None:

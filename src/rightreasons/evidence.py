@@ -261,15 +261,14 @@ class Evidence:
 
     def add(self, name: str, cohort: Cohort) -> None:
         """Name a cohort. The same name again must be the same rows; their other columns are taken as given now."""
-        if name != quote(name, safe=" ") or name.startswith("."):
-            raise EvidenceError(f"{name!r} cannot name a cohort, because it names a folder too: use letters, digits, - and _")
+        if not name or name.startswith(".") or "/" in name or "\\" in name:
+            raise EvidenceError(f"{name!r} cannot name a cohort: it names a folder too, so leave out slashes and a leading dot")
         mine = _attributes(self._group)["fingerprints"]
-        if name in mine:
-            if mine[name] != cohort.fingerprint:
-                raise EvidenceError(
-                    f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {mine[name]} and the one given "
-                    f"{cohort.fingerprint}: the ids, their order or the image contents differ; choose another folder"
-                )
+        if name in mine and mine[name] != cohort.fingerprint:
+            raise EvidenceError(
+                f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {mine[name]} and the one given "
+                f"{cohort.fingerprint}: the ids, their order or the image contents differ; choose another folder"
+            )
         if self.path is not None:
             cohort.save(self.path / "cohorts" / f"{name}.parquet")
         self._cohorts[name] = cohort
@@ -316,7 +315,7 @@ class Evidence:
                     )
             if array.shape != shape:
                 raise EvidenceError(
-                    f"{recipe!r} of cohort {cohort!r} has shape {array.shape} and is now given with {shape}: choose another folder"
+                    f"{recipe!r} of cohort {cohort!r} has shape {array.shape} and is given now with {shape}: use another folder"
                 )
             return array
         # Named chunks appear atomically (zarr writes a temporary file and renames it). Chunks of zeros must be written

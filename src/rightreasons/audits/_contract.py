@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from rightreasons.errors import NotRun
 from rightreasons.evidence import View
 from rightreasons.findings import Estimate, Finding, Row
 from rightreasons.stats.resampling import Interval
@@ -98,6 +101,20 @@ def estimate(name: str, interval: Interval, row: Row, **more: Any) -> Estimate:
         row=row,
         **more,
     )
+
+
+def refuse_mixed_cases(view: View, attribute: str) -> None:
+    """A decision over several images has one attribute value, or the audit cannot say whose decision it was."""
+    if view.cohort.case is None:
+        return
+    seen: dict[str, float] = {}
+    a = view.cohort.attribute(attribute)
+    for case, value in zip(view.cohort.case, np.where(a.present, a.values, -1), strict=True):
+        if case and seen.setdefault(case, value) != value:
+            raise NotRun(
+                f"{attribute} differs between the images of case {case!r}, and one decision has one value: leave case= out, or "
+                "name an attribute of the case"
+            )
 
 
 def subjects_of(view: View) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
 from rightreasons.data import images
 from rightreasons.errors import ImageError, NotRun
 from rightreasons.evidence import Decisions, Evidence
@@ -46,7 +46,9 @@ class Measurement:
 
     Attributes
     ----------
-    change : (n,) change of probability towards the label that the twin's attribute stands for; absolute where there is none
+    n : decisions that the mean change rests on
+    change : (n,) change of probability towards the label that the twin's attribute stands for, NaN where it stands for none;
+        absolute where no value stands for one
     flipped : (n,) whether the decision differs
     group : (n,) "label, attribute → the twin's attribute"
     pictures : (k, h, 2w, 3) the most changed images beside their twins; k is 0 where images cannot be read
@@ -61,6 +63,7 @@ class Measurement:
     n_subjects: int | None
     without_twin: int
     same_attribute: int
+    without_label: int
     mean: Interval
     absolute: Interval
     flips: Interval
@@ -88,7 +91,7 @@ class Result:
     @property
     def verdict(self) -> Verdict:
         m = self.measurements[0]
-        if m.n < FEWEST_TWINS:
+        if m.n < FEWEST_TWINS or np.isnan(m.mean.low):
             return "inconclusive"
         return "shortcut" if m.mean.low > self.tolerance else "no evidence"
 
@@ -126,9 +129,9 @@ def measure(
     if "twin" not in evidence.cohorts:
         raise NotRun("no twins: name the column with the same images but for the cue with twin=")
     test, twin, without = _paired(evidence)
-    if not len(test.label):
-        raise NotRun("no test row has a twin")
     a = test.cohort.attribute(attribute) if test.cohort.attributes else None
+    if a is not None:
+        refuse_mixed_cases(evidence.on("test"), a.name)
     b = twin.cohort.attribute(attribute) if a is not None else None
     same = np.zeros(len(test.label), bool) if a is None or b is None else b.present & (b.values == a.values)
     keep = np.flatnonzero(~same)
@@ -151,17 +154,18 @@ def measure(
     labels = tuple(dict.fromkeys(sorted(names)))
     columns += [np.where([name == g for name in names], change, np.nan) for g in labels]
     found, units = _means(np.stack(columns, axis=1), test.cohort.subject, rng, B, level)
-    shown, captions, values, problem = _pictures(test, twin, change, names, pictures)
+    shown, captions, values, problem = _pictures(test, twin, change, names, evidence.card.classes, pictures)
     return Measurement(
         model=evidence.card.name,
         attribute=a.name if a else "",
         directed=directed,
         aligned=say_alignment(pi, a, evidence),
         aligned_from=source,
-        n=len(keep),
+        n=int((~np.isnan(change)).sum()),
         n_subjects=units,
         without_twin=without,
         same_attribute=int(same.sum()),
+        without_label=int(np.isnan(change).sum()),
         mean=found[0],
         absolute=found[1],
         flips=found[2],
@@ -193,12 +197,18 @@ def conclude(
 
 
 def _paired(evidence: Evidence) -> tuple[Decisions, Decisions, int]:
-    """Test decisions and their twins in the same order, and how many test decisions have none."""
-    test, twin = evidence.on("test").decisions(), evidence.on("twin").decisions()
+    """Test decisions and their twins in the same order, and how many test images have none.
+
+    Images are paired before a case's are averaged, so that both sides of a case rest on the same images.
+    """
+    test, twin = evidence.on("test"), evidence.on("twin")
+    ids = test.cohort.id
     place = {i: k for k, i in enumerate(twin.cohort.id)}
-    rows = np.array([k for k, i in enumerate(test.cohort.id) if i in place], dtype=np.int64)
-    pair = np.array([place[i] for i in test.cohort.id[rows]], dtype=np.int64)
-    return test.select(rows), twin.select(pair), len(test.label) - len(rows)
+    rows = np.array([k for k, i in enumerate(ids) if i in place], dtype=np.int64)
+    if not len(rows):
+        raise NotRun("no test row has a twin")
+    pair = np.array([place[i] for i in ids[rows]], dtype=np.int64)
+    return test.select(rows).decisions(), twin.select(pair).decisions(), len(ids) - len(rows)
 
 
 def _means(
@@ -233,7 +243,7 @@ def _group_names(test: Decisions, twin: Decisions, attribute: str | None) -> tup
 
 
 def _pictures(
-    test: Decisions, twin: Decisions, change: np.ndarray, names: Sequence[str], number: int
+    test: Decisions, twin: Decisions, change: np.ndarray, names: Sequence[str], classes: Sequence[Any], number: int
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, str]:
     """The most changed pairs, image and twin side by side."""
     none = np.zeros((0, 1, 1, 3), np.uint8)
@@ -250,7 +260,8 @@ def _pictures(
         return none, (), np.zeros(0), str(error)
     p, q = test.probability, twin.probability
     captions = tuple(
-        f"{names[r]}: decided {p[r].argmax()} with {p[r].max():.2f}, the twin {q[r].argmax()} with {q[r].max():.2f}"
+        f"{names[r]}: decided {classes[p[r].argmax()]} with {p[r].max():.2f}, "
+        f"the twin {classes[q[r].argmax()]} with {q[r].max():.2f}"
         for r in order
     )
     return np.stack(shown), captions, change[order], ""
@@ -265,13 +276,18 @@ def _eight_bit(pixels: np.ndarray) -> np.ndarray:
 
 def _sentence(m: Measurement, verdict: Verdict, tolerance: float) -> str:
     cue = m.attribute or "the cue"
+    if verdict == "inconclusive" and m.n >= FEWEST_TWINS:
+        return f"The change has no interval ({m.mean.reason}), so that it cannot be judged."
     if verdict == "inconclusive":
-        return f"Only {m.n} test images have a twin; at least {FEWEST_TWINS} are needed to judge."
+        whose = " whose attribute stands for a label" if m.without_label else ""
+        return f"Only {m.n} test images have a twin{whose}; at least {FEWEST_TWINS} are needed to judge."
     how = f"moves the predicted probability by {m.mean.value:.3f} ({m.mean.low:.3f} to {m.mean.high:.3f})"
     where = " towards the label that it stands for" if m.directed else ""
     flips = f" and flips {m.flips.value:.1%} of the decisions"
     if verdict == "shortcut":
         return f"Changing {cue} alone {how}{where}{flips}: the model relies on it."
+    if m.directed and m.mean.high < -tolerance:
+        return f"Changing {cue} alone {how}{where}{flips}: the model moves against the cue, which is no shortcut through it."
     return f"Changing {cue} alone {how}{where}{flips}: not beyond the tolerance of {tolerance:g}."
 
 
@@ -293,7 +309,7 @@ def _checks(m: Measurement) -> list[Check]:
         Check(
             name="the twin's attribute stands for a label",
             passed=m.directed,
-            note=f"{m.aligned} ({m.aligned_from})" if m.directed else f"{m.aligned_from}; the absolute change is used",
+            note=_say_direction(m),
         ),
         Check(
             name="every test row has a twin with another attribute",
@@ -303,6 +319,13 @@ def _checks(m: Measurement) -> list[Check]:
             else "",
         ),
     ]
+
+
+def _say_direction(m: Measurement) -> str:
+    if not m.directed:
+        return f"{m.aligned_from}; the absolute change is used"
+    left = f"; {m.without_label} twins without one left out" if m.without_label else ""
+    return f"{m.aligned} ({m.aligned_from}){left}"
 
 
 def _exhibits(m: Measurement, tolerance: float) -> list[Exhibit]:

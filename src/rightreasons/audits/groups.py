@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
@@ -132,6 +132,8 @@ def measure(
     view = evidence.on("test")
     whole_set = view.decisions()
     a = whole_set.cohort.attribute(attribute) if whole_set.cohort.attributes else None
+    if a is not None:
+        refuse_mixed_cases(view, a.name)
     keep = (whole_set.label >= 0) & (True if a is None else a.present)
     if not keep.any():
         raise NotRun(f"no test row has both a label and {a.name if a else 'an attribute'}")
@@ -140,7 +142,7 @@ def measure(
     predicted, how = _decide(evidence, rows, threshold)
     pi, source = alignment_of(evidence, a, aligned)
     chosen = _positive(evidence, positive)
-    entries = _entries(rows, predicted, a, pi, source, chosen, bins)
+    entries = _entries(rows, predicted, a, pi, source, chosen, bins, _names(evidence, rows))
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
     points = np.array([float(draw(whole(len(rows.label)))[0]) for _, _, _, draw, _ in entries])
     drawn = sample.apply(lambda counts: np.stack([draw(counts) for _, _, _, draw, _ in entries], axis=1))
@@ -194,6 +196,7 @@ def _entries(
     source: str,
     positive: int | None,
     bins: Sequence[float] | None,
+    names: Sequence[str],
 ) -> list[Entry]:
     everything = np.arange(len(rows.label))
     found = _performance("", everything, rows, predicted)
@@ -226,7 +229,7 @@ def _entries(
             subset = np.flatnonzero(codes == code)
             if len(subset):
                 found += _performance(f"{a.name} = {level}", subset, rows, predicted)
-        found += _by_group(rows, predicted, a)
+        found += _by_group(rows, predicted, a, names)
     else:
         for metric in ("worst-group accuracy", "conflict shortcut rate"):
             found.append((metric, "", n, lambda c: np.full(len(c), np.nan), f"{a.name} is continuous: needs bins"))
@@ -244,31 +247,39 @@ def _performance(group: str, subset: np.ndarray, rows: Decisions, predicted: np.
         entry("accuracy", groups.accuracy_draws, label, guess),
         entry("balanced accuracy", groups.balanced_accuracy_draws, label, guess, reason=several),
         entry("AUC", groups.auc_draws, label, p, reason=several),
-        entry("F1", groups.f1_draws, label, guess, reason="no positive row and no positive decision"),
+        entry("F1", _f1_draws if p.shape[1] > 2 else groups.f1_draws, label, guess, reason="no positive row or decision"),
         entry("ECE", lambda p_, y, c: calibration.ece_draws(p_, y, c), p, label),
         entry("Brier", lambda p_, y, c: calibration.brier_draws(p_, y, c), p, label),
     ]
 
 
-def _by_group(rows: Decisions, predicted: np.ndarray, a: Attribute) -> list[Entry]:
+def _f1_draws(label: np.ndarray, guess: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Macro F1 over the classes that occur, also where only two of the model's do."""
+    present = np.union1d(label, guess)
+    return np.mean([groups.f1_draws((label == c).astype(int), (guess == c).astype(int), counts) for c in present], axis=0)
+
+
+def _by_group(rows: Decisions, predicted: np.ndarray, a: Attribute, names: Sequence[str]) -> list[Entry]:
     """Accuracy of every (label, attribute) group: one label each, so nothing else is defined there."""
-    label, names = rows.label, rows.cohort
+    label = rows.label
     found: list[Entry] = []
     for y in np.unique(label):
         for code, level in enumerate(a.levels):
             subset = np.flatnonzero((label == y) & (a.values == code))
             if len(subset):
-                value = names.classes[names.label[subset[0]]]
-                hit = predicted[subset] == y
+                right = predicted[subset] == y
 
-                def draw(counts: np.ndarray, subset: np.ndarray = subset, hit: np.ndarray = hit) -> np.ndarray:
-                    weight = counts[:, subset]
-                    total = weight.sum(axis=1)
-                    right = weight[:, hit].sum(axis=1)
-                    return np.divide(right, total, out=np.full(len(weight), np.nan), where=total > 0)
+                def draw(counts: np.ndarray, subset: np.ndarray = subset, right: np.ndarray = right) -> np.ndarray:
+                    return groups.accuracy_draws(np.ones(len(subset), int), right.astype(int), counts[:, subset])
 
-                found.append(("group accuracy", f"{names.label_name} = {value}, {a.name} = {level}", len(subset), draw, ""))
+                found.append(("group accuracy", f"{names[y]}, {a.name} = {level}", len(subset), draw, ""))
     return found
+
+
+def _names(evidence: Evidence, rows: Decisions) -> tuple[str, ...]:
+    """What each output stands for: "y = 1"."""
+    what = evidence.card.target or rows.cohort.label_name
+    return tuple(f"{what} = {value}" for value in evidence.card.classes)
 
 
 def _fairness(
@@ -320,13 +331,9 @@ def _positive(evidence: Evidence, positive: Any) -> int | None:
 def _say_small(rows: Decisions, a: Attribute | None, evidence: Evidence) -> str:
     if a is None or a.kind == "continuous":
         return ""
-    counts = rows.cohort.counts(a.name)
-    return "; ".join(
-        f"{y}, {level}: {counts.loc[y, level]}"
-        for y in counts.index
-        for level in counts.columns
-        if counts.loc[y, level] < SMALLEST_GROUP
-    )
+    names, asked = _names(evidence, rows), np.unique(rows.label)
+    size = {(y, code): int(((rows.label == y) & (a.values == code)).sum()) for y in asked for code in range(len(a.levels))}
+    return "; ".join(f"{names[y]}, {a.name} = {a.levels[k]}: {n}" for (y, k), n in size.items() if n < SMALLEST_GROUP)
 
 
 # ---- saying --------------------------------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import Context, Need, Role, estimate
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
+from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
-from rightreasons.evidence import Evidence, View
+from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.stats import probes
 from rightreasons.stats.resampling import Interval, resamples
@@ -60,6 +62,7 @@ class Measurement:
     d: int
     converged: bool
     left_out: tuple[str, ...]
+    missing_audit: int
     missing: int
 
     def decides(self, kind: str, target: str) -> tuple[Interval, float, float]:
@@ -105,9 +108,13 @@ def measure(
     audit, test = evidence.on("audit"), evidence.on("test")
     if not test.cohort.attributes:
         raise NotRun("no attribute: name one with attribute=")
-    a, fitted = test.cohort.attribute(attribute), audit.cohort.attribute(attribute)
-    rows = [*_arrays(audit, fitted.values), *_arrays(test, a.values)]
-    sample = resamples(len(test), rng=rng, B=B, subject=test.cohort.subject)
+    a = test.cohort.attribute(attribute)
+    for view in (audit, test):
+        refuse_mixed_cases(view, a.name)
+    fit, read = audit.by_case("features"), test.by_case("features")
+    rows = [column for cohort, label, z in (fit, read) for column in (z, label, cohort.attribute(a.name).values)]
+    subject = read[0].subject
+    sample = resamples(len(read[0]), rng=rng, B=B, subject=subject)
     if a.kind == "continuous":
         found = [probes.read_continuous(*rows, target=target, resamples=sample) for target in ("global", "class-conditional")]
     else:
@@ -116,7 +123,7 @@ def measure(
             for target in probes.TARGETS
             for kind in probes.KINDS
         ]
-    known = test.cohort.complete(a.name)
+    lacking = [int((~((label >= 0) & cohort.attribute(a.name).present)).sum()) for cohort, label, _ in (fit, read)]
     return Measurement(
         model=evidence.card.name,
         attribute=a.name,
@@ -132,11 +139,12 @@ def measure(
         line=np.array([r.line for r in found]),
         n_audit=found[0].n_fit,
         n_test=found[0].n_test,
-        n_subjects=None if test.cohort.subject is None else sample.units,
+        n_subjects=None if subject is None else sample.units,
         d=rows[0].shape[1],
         converged=all(r.converged for r in found),
-        left_out=tuple(dict.fromkeys(f"{what}: {why}" for r in found for what, why in r.left_out.items())),
-        missing=int((~known).sum()),
+        left_out=tuple(dict.fromkeys(f"{_say(w, a, evidence)}: {why}" for r in found for w, why in r.left_out.items())),
+        missing_audit=lacking[0],
+        missing=lacking[1],
     )
 
 
@@ -149,8 +157,15 @@ def conclude(measurements: Mapping[str, Sequence[Measurement]], *, rng: np.rando
 # ---- measuring -----------------------------------------------------------------------------------------------------------
 
 
-def _arrays(view: View, attribute: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return view["features"], view.label, attribute
+def _say(what: Any, a: Attribute, evidence: Evidence) -> str:
+    """A value, label or group that a probe left out, in the manifest's words; the probe knows them by number."""
+    target = evidence.card.target or evidence.on("test").cohort.label_name
+    if a.kind == "continuous":
+        return f"{target} = {evidence.card.classes[what]}"
+    if not isinstance(what, tuple):
+        return f"{a.name} = {a.levels[what]}"
+    label, level = (what[1], None) if what[0] == "label" else what
+    return f"{target} = {evidence.card.classes[label]}" + ("" if level is None else f", {a.name} = {a.levels[level]}")
 
 
 def _table(found: Sequence[Interval | None]) -> np.ndarray:
@@ -218,8 +233,8 @@ def _checks(m: Measurement) -> list[Check]:
         ),
         Check(
             name="every row has a label and the attribute",
-            passed=not m.missing,
-            note=f"{m.missing} rows left out" if m.missing else "",
+            passed=not (m.missing or m.missing_audit),
+            note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if m.missing or m.missing_audit else "",
         ),
     ]
 

@@ -327,7 +327,8 @@ class Cohort:
         """Rows per (label, attribute level)."""
         a = self.attribute(attribute)
         groups = self.group(attribute)
-        size = np.bincount(groups[groups >= 0], minlength=len(self.classes) * len(a.levels)).reshape(-1, len(a.levels))
+        size = np.bincount(groups[groups >= 0], minlength=len(self.classes) * len(a.levels))
+        size = size.reshape(len(self.classes), len(a.levels))
         return pd.DataFrame(size, index=pd.Index(self.classes, name=self.label_name), columns=pd.Index(a.levels, name=a.name))
 
     def balance(self, *, rng: np.random.Generator, attribute: str | None = None, within_label: bool = False) -> Cohort:
@@ -338,7 +339,7 @@ class Cohort:
         """
         groups = self.group(attribute)
         counts = self.counts(attribute).to_numpy()
-        if not counts.all():
+        if not counts.size or not counts.all():
             raise DataError(f"cannot balance cohort {self.name!r}: an empty group in\n{self.counts(attribute)}")
         per_label = counts.min(axis=1) if within_label else np.full(len(counts), counts.min())
         size = np.repeat(per_label, counts.shape[1])

@@ -92,8 +92,8 @@ def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict
     names = [] if whole.splits is None else [name for name in dict.fromkeys(whole.splits) if name]
     if "test" not in names:
         raise DataError(
-            f"cohort {whole.name!r} has no rows in split 'test' (it has {', '.join(names) or 'none'}): call the rows that the model "
-            "has not seen 'test', or leave split= out and all rows are halved into audit and test"
+            f"cohort {whole.name!r} has no rows in split 'test' (it has {', '.join(names) or 'none'}): call the rows that the "
+            "model has not seen 'test', or leave split= out and all rows are halved into audit and test"
         )
     named = {name: whole.on(name) for name in names}
     if whole.twin is not None:
@@ -166,7 +166,9 @@ def _extract_cohort(
         return
     begun = {array: evidence.begun(name, array) for array in makers}
     stored: dict[str, zarr.Array] = {  # what was begun with other batches or chunks is refused here, before anything runs
-        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, batch=batch) for array, old in begun.items() if old
+        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, batch=batch)
+        for array, old in begun.items()
+        if old is not None
     }
     total = -(-len(cohort) // chunk)
     missing = {a: set(missing_chunks(stored[a]).tolist()) if a in stored else set(range(total)) for a in makers}

@@ -175,7 +175,7 @@ def bars(exhibit: Bars) -> Markup:
     gap = 10.0 if len(names) == 1 else 12.0
     written = {name: [_bar_text(exhibit, name, k) for k in range(len(labels))] for name in names}
     right = max(text_width(entry, 11) for entries in written.values() for entry in entries) + 8
-    left = min(max(text_width(label) for label in labels) + 10, 0.36 * WIDTH)
+    left = min(max(text_width(label) for label in labels) + 10, 0.45 * WIDTH)
     seen = [
         v for bunch in (exhibit.series, exhibit.low, exhibit.high) for values in bunch.values() for v in values[: len(labels)]
     ]

@@ -60,6 +60,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "") -> st
             rows=[EvidenceRow.of(words, sections) for words in wording.ROW_WORDS],
             sections=sections,
             about=_about(ordered),
+            several_models=len({finding.model for finding in ordered}) > 1,
             terms=wording.glossary(_texts(ordered)),
             style=Markup(style),
             script=Markup(script),
