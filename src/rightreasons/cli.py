@@ -347,7 +347,7 @@ def check(
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:
-        found.print(console, everything=everything)
+        found.print(console, all=everything)
     raise typer.Exit(found.exit_status)
 
 

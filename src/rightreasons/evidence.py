@@ -374,7 +374,8 @@ class Evidence:
 
     @staticmethod
     def _writable(group: zarr.Group, key: str) -> zarr.Array:
-        return zarr.open_array(group.store_path / key, mode="r+", config={"write_empty_chunks": True})
+        # An array that is opened forgets how it was created, and would leave out chunks of zeros.
+        return zarr.open_array(group.store_path / key, mode="r+").with_config({"write_empty_chunks": True})
 
 
 class View:
@@ -569,7 +570,7 @@ def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) ->
     if np.isnan(numbers).any():
         row = int(np.isnan(numbers).argmax())
         raise DataError(
-            f"{path}, row {row + 1}: {column} is {cohort.column(column)[row]!r}, and a probability between 0 and 1 is expected "
+            f"{path}, row {row + 1}: {column} is {str(cohort.column(column)[row])!r}, and a probability between 0 and 1 is expected "
             f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
         )
     return numbers

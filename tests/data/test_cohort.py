@@ -268,6 +268,10 @@ def test_counts_and_groups_agree_and_leave_out_the_unknown() -> None:
     assert list(cohort.group()) == [0, 3, 2, -1, -1]
     assert cohort.counts().to_numpy().tolist() == [[1, 0], [1, 1]]
     assert list(cohort.complete("a")) == [True, True, True, False, False]
+    unknown = Cohort.from_columns({"y": [0, 1], "a": [None, None]}, label="y", attribute="a")
+    assert unknown.counts().shape == (2, 0)
+    with pytest.raises(DataError, match="an empty group"):
+        unknown.balance(rng=np.random.default_rng(0))
 
 
 def test_balancing_makes_groups_equal_overall_or_within_each_label() -> None:

@@ -15,10 +15,10 @@ from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-# timm's module: the member with fewest parameters, its input size, its settings
+# timm's module: its member with fewest parameters (or one that runs on a much smaller input), the input size, its settings
 FAMILIES: dict[str, tuple[str, int, dict[str, int]]] = {
     "beit": ("beit_base_patch16_224", 32, {"depth": 2}),
-    "byoanet": ("halonet_h1", 256, {}),
+    "byoanet": ("eca_botnext26ts_256", 32, {}),
     "byobnet": ("test_byobnet", 32, {}),
     "cait": ("cait_xxs24_224", 32, {"depth": 2}),
     "coat": ("coat_tiny", 32, {}),
@@ -118,15 +118,10 @@ FAMILIES: dict[str, tuple[str, int, dict[str, int]]] = {
 FURTHER = {
     "test_vit2": 32,
     "test_vit3": 32,
-    "test_vit4": 32,
     "deit_tiny_distilled_patch16_224": 32,
     "deit3_small_patch16_224": 32,
     "convnextv2_atto": 32,
-    "convnext_atto": 32,
-    "test_convnext2": 32,
-    "test_convnext3": 32,
     "efficientnet_lite0": 32,
-    "tf_efficientnet_b0": 32,
     "mobilenetv2_050": 32,
     "mixer_s32_224": 32,
     "resmlp_12_224": 32,
@@ -140,23 +135,14 @@ FURTHER = {
     "lambda_resnet26rpt_256": 32,
     "coatnet_pico_rw_224": 32,
     "repvgg_a0": 32,
-    "mobileone_s0": 32,
     "ghostnetv2_100": 64,
-    "ghostnetv3_050": 64,
-    "fbnetc_100": 32,
-    "mnasnet_small": 32,
     "tinynet_e": 32,
     "gernet_s": 32,
     "eca_nfnet_l0": 32,
-    "semnasnet_075": 32,
     "vit_small_patch32_224": 32,
     "twins_pcpvt_small": 32,
-    "gmixer_12_224": 32,
     "mobilevitv2_050": 32,
     "poolformer_s12": 32,
-    "repvit_m0_9": 32,
-    "swinv2_cr_tiny_ns_224": 32,
-    "resnet18d": 32,
 }
 """Other kinds of network in the same families: distilled, class token, average pool, 1x1 convolution as head, and so on."""
 
@@ -170,7 +156,6 @@ TORCHVISION = {
     "efficientnet_b0": 32,
     "googlenet": 64,
     "inception_v3": 96,
-    "maxvit_t": 224,
     "mnasnet0_5": 32,
     "mobilenet_v2": 32,
     "mobilenet_v3_small": 32,
@@ -203,7 +188,6 @@ MONAI: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "resnet10": ((32, 32, 32), {"num_classes": 5}),
     "SEResNet50": ((32, 32, 32), {"layers": (1, 1, 1, 1)}),
     "EfficientNetBN": ((32, 32, 32), {"model_name": "efficientnet-b0"}),
-    "ViT": ((16, 16, 16), {"patch_size": 8, "hidden_size": 24, "mlp_dim": 32, "num_layers": 1, "num_heads": 2}),
 }
 
 
@@ -212,8 +196,20 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def settle(net: torch.nn.Module, x: torch.Tensor) -> None:
+    """Batch statistics of the random weights, else dozens of layers let the signal die away."""
+    norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    if norms:
+        net(x)
+    for norm in norms:
+        norm.eval()
+
+
 def assert_identity(classifier: Classifier) -> None:
-    """The network's own output against head(features(x)), in torch and in numpy, where the output tells inputs and classes apart."""
+    """The network's own output against head(features(x)), in torch and in numpy, where it tells inputs and classes apart."""
     net = classifier.module
     with torch.no_grad():
         # random heads may be zero or tiny, and then anything is equal
@@ -224,6 +220,7 @@ def assert_identity(classifier: Classifier) -> None:
         x = 2 * torch.randn(
             3, classifier.geometry.channels, *classifier.geometry.size, generator=torch.Generator().manual_seed(2)
         )
+        settle(net, x)
         raw = net(x)
         own = raw if isinstance(raw, torch.Tensor) else raw.logits if hasattr(raw, "logits") else raw[0]
         z = classifier.features(x)
@@ -235,7 +232,7 @@ def assert_identity(classifier: Classifier) -> None:
     assert own.shape == (3, classifier.C) and z.shape == (3, classifier.d) and torch.isfinite(own).all()
     scale = float(own.abs().max())
     assert float(own.std(1).min()) > 1e-3 * scale > 0, "the logits are all alike, so equality would say nothing"
-    assert float(own.std(0).max()) > 0, "the logits do not depend on the input"
+    assert float(own.std(0).max()) > 1e-4 * scale, "the logits do not depend on the input"
     for where, logits in found.items():
         np.testing.assert_allclose(logits.numpy(), own.numpy(), rtol=1e-4, atol=2e-5 * scale, err_msg=where)
     if classifier.has_spatial and classifier.cut.pooled is not None:

@@ -86,6 +86,13 @@ class Measurement:
     def groups_of(self, metric: str) -> tuple[str, ...]:
         return tuple(g for m, g in zip(self.metric, self.group, strict=True) if m == metric and g)
 
+    def scalars(self) -> dict[str, float | int | str]:
+        """The metrics over all rows, for a row of a table."""
+        found: dict[str, float | int | str] = {"attribute": self.attribute, "decision": self.decision, "n_rows": self.n_rows}
+        for metric in (m for m, g in zip(self.metric, self.group, strict=True) if not g):
+            found |= spread(metric.replace("-", "_").replace(" ", "_"), self.get(metric))
+        return found
+
 
 @dataclass(frozen=True)
 class Result:

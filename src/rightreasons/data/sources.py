@@ -107,7 +107,7 @@ def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
         found[key] = {name: tuple(values) for name, values in found[key].items()}
     saved = Schema(**found)
     usual = Schema()
-    for part in (
+    roles = (
         "image",
         "label",
         "attribute",
@@ -121,7 +121,8 @@ def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
         "mask",
         "transform",
         "twin",
-    ):
+    )
+    for part in roles:
         wanted = getattr(asked, part)
         if wanted not in (getattr(usual, part), getattr(saved, part)):
             raise DataError(

@@ -104,7 +104,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} cannot be read as tensors alone: it holds Python objects, which could run code, or it is no torch file. "
-            f"Save the state dict: torch.save(model.state_dict(), path). ({str(error).splitlines()[0]})"
+            f"Save the state dict: torch.save(model.state_dict(), path). ({_brief(error)})"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         raise CheckpointError(f"{path} is no readable torch file (cut off, or a TorchScript archive?): {error}") from error
@@ -268,7 +268,7 @@ def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, setting
     try:
         module, told = load(folder, local_files_only=True, output_loading_info=True, **extra)
     except (ValueError, OSError, RuntimeError, TypeError) as error:
-        raise ModelError(f"hf:{folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"hf:{folder} cannot be loaded: {_brief(error)}") from error
     missing, shapes = sorted(told["missing_keys"]), sorted(str(key) for key in told["mismatched_keys"])
     if missing or shapes:
         raise CheckpointError(
@@ -398,9 +398,14 @@ def _library(name: str, extra: str) -> Any:
 def _call(spec: str, maker: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     try:
         return maker(*args, **settings)
-    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError, NotImplementedError) as error:
+    except (TypeError, ValueError, KeyError, AssertionError, RuntimeError, ImportError) as error:
         shown = ", ".join(f"{key}={value!r}" for key, value in settings.items() if key != "pretrained")
-        raise ModelError(f"{spec} cannot be built with {shown or 'its defaults'}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"{spec} cannot be built with {shown or 'its defaults'}: {_brief(error)}") from error
+
+
+def _brief(error: Exception) -> str:
+    """An error of another library in one line."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def _accepted(maker: Any, home: Any) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""How well one model does on the internal test rows and on external cohorts, with bootstrap distributions (sdi-ccr, sec. IV-K).
+
+Rows are resampled with the same draws for every model; a degradation is the difference of an internal and an external draw
+(coupled resampling, eq. 18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rightreasons.audits._contract import spread
+from rightreasons.evidence import Decisions
+from rightreasons.stats import calibration, groups
+from rightreasons.stats.resampling import interval, resamples, task_rng, whole
+
+INTERNAL = "test"
+METRICS = ("auc", "accuracy", "ece", "brier")
+BETTER = np.array([1, 1, -1, -1])  # whether a larger value is the better one, so that a degradation is always positive
+
+
+@dataclass(frozen=True)
+class Performance:
+    """Metrics by cohort.
+
+    Attributes
+    ----------
+    cohort : (k,) names, the internal one first
+    size : (k,) decisions that have a label
+    value : (k, 4) the metrics named in METRICS
+    draws : (k, B, 4) their bootstrap distributions
+    level : of the intervals
+    """
+
+    cohort: tuple[str, ...]
+    size: np.ndarray
+    value: np.ndarray
+    draws: np.ndarray
+    level: float
+
+    def scalars(self) -> dict[str, float | int | str]:
+        """Columns `test_auc`, `test_auc_low`, `test_auc_high`, …; and of an external cohort also `siteb_delta_auc`, …"""
+        found: dict[str, float | int | str] = {}
+        for k, name in enumerate(self.cohort):
+            found[f"{name}_n"] = int(self.size[k])
+            for m, metric in enumerate(METRICS):
+                found |= spread(f"{name}_{metric}", interval(self.value[k, m], self.draws[k, :, m], self.level))
+                if k:
+                    lost = BETTER[m] * (self.value[0, m] - self.value[k, m])
+                    found |= spread(f"{name}_delta_{metric}", interval(lost, self.degradation(name)[:, m], self.level))
+        return found
+
+    def degradation(self, cohort: str) -> np.ndarray:
+        """(B, 4) draw by draw (eq. 18), positive where the external cohort does worse: ΔAUC = internal - external, ΔECE the reverse."""
+        return BETTER * (self.draws[0] - self.draws[self.cohort.index(cohort)])
+
+
+def performance(cohorts: Mapping[str, Decisions], *, seed: int = 0, B: int = 2_000, level: float = 0.95) -> Performance:
+    """AUC, accuracy, ECE and Brier score of every cohort; rows without a label leave.
+
+    Parameters
+    ----------
+    cohorts : decisions by name, the internal one first
+    B : resamples
+    """
+    found = [_one(name, decisions, seed, B) for name, decisions in cohorts.items()]
+    size, value, draws = (np.stack(part) for part in zip(*found, strict=True))
+    return Performance(tuple(cohorts), size, value, draws, level)
+
+
+def _one(name: str, decisions: Decisions, seed: int, B: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = decisions.select(np.flatnonzero(decisions.label >= 0))
+    n, label, p = len(rows.label), rows.label, rows.probability
+    if not n:
+        return np.array(0), np.full(4, np.nan), np.full((B, 4), np.nan)
+    guess = p.argmax(axis=1)
+
+    def metrics(counts: np.ndarray) -> np.ndarray:
+        drawn = (
+            groups.auc_draws(label, p, counts),
+            groups.accuracy_draws(label, guess, counts),
+            calibration.ece_draws(p, label, counts),
+            calibration.brier_draws(p, label, counts),
+        )
+        return np.stack(drawn, axis=1)
+
+    sample = resamples(n, rng=task_rng(seed, f"performance {name}"), B=B, subject=rows.cohort.subject)
+    return np.array(n), metrics(whole(n))[0], sample.apply(metrics)

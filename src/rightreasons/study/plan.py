@@ -1,0 +1,425 @@
+"""study.toml → what it means: cohorts, and units with every setting resolved and an id that changes when their numbers could.
+
+A key of a table is a keyword of the function of that name; an unknown one is an error that lists the known and the nearest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rightreasons
+from rightreasons import families
+from rightreasons.data import planted
+from rightreasons.data.cohort import Cohort
+from rightreasons.data.schema import hash_of
+from rightreasons.errors import DataError, SettingError
+from rightreasons.families import suggest
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.extraction import extract
+from rightreasons.models.training import train
+from rightreasons.stats.resampling import task_rng
+from rightreasons.study import engines
+from rightreasons.study.performance import performance
+from rightreasons.study.record import PLAN, Study, write, write_json
+
+FORMAT = 1  # of plan.json and of a unit's identity
+DATA = "data"  # the name of the cohort that [data] describes
+TABLES = (
+    "name", "seed", "engine", "data", "split", "cohorts", "external", "architectures", "regimes", "train", "runs", "extract",
+    "performance", "audits", "engine_settings",
+)  # fmt: skip
+WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}
+LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
+NOT_NUMBERS = ("folder", "workers", "cache")  # keywords of train() and extract() that change no number
+NOT_PLAIN = ("objective", "stopping", "weights")  # keywords of train() that a file cannot say
+VARIES = ("seed", "lr", "weight_decay")  # settings in which the members of one batched model may differ
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The keys of [engine_settings] that are the driver's own, whatever the engine.
+
+    Parameters
+    ----------
+    attempts : how often a task whose worker died is run in all
+    batched : train units that differ only in seed, lr and weight decay as one model: true, false, or "auto" where it pays
+    split_rows : a cohort of more rows is extracted in pieces, by several workers
+    track : "mlflow" logs every finished unit there
+    """
+
+    attempts: int = 3
+    batched: bool | str = False
+    split_rows: int = 50_000
+    track: str = ""
+
+    def __post_init__(self) -> None:
+        options = {"batched": (True, False, "auto"), "track": ("", "mlflow")}
+        for key, known in options.items():
+            if getattr(self, key) not in known:
+                raise SettingError(f"[engine_settings] {key} is {getattr(self, key)!r}; {suggest(str(getattr(self, key)), map(str, known))}")
+        if self.attempts < 1 or self.split_rows < 1:
+            raise SettingError("[engine_settings] attempts and split_rows: give at least 1")
+
+
+def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
+    """Resolve a study.toml (or the one that `folder` was made from) and write plan.json, study.toml and the cohorts."""
+    text, base = _read(source)
+    asked = _parse(text, source)
+    seed = int(asked.get("seed", 0))
+    cohorts = _cohorts(asked, base, folder, seed)
+    driver, engine = _engine(asked)
+    extraction = _settings(asked.get("extract", {}), extract, where="[extract]", without=("out", "training", "needs", "device", "threads", "seed"))
+    resolved: dict[str, Any] = {
+        "format": FORMAT,
+        "name": str(asked.get("name", source.stem if source.suffix == ".toml" else folder.name)),
+        "seed": seed,
+        "base": str(base),
+        "code": code_version(),
+        "engine": str(asked.get("engine", "local")),
+        "engine_settings": engine,
+        "driver": vars(driver),
+        "cohorts": {name: _told(cohort, folder, name in asked.get("external", {})) for name, cohort in cohorts.items()},
+        "extract": extraction,
+        "performance": _settings(asked.get("performance", {}), performance, where="[performance]", without=("seed",)),
+        "audits": {name: _audit(name, table) for name, table in asked.get("audits", {"groups": {}}).items()},
+    }
+    external = {name: told["hash"] for name, told in resolved["cohorts"].items() if told["external"]}
+    deciding = [resolved[key] for key in ("seed", "performance", "audits")] + [external]
+    resolved["measured"] = _hash(deciding)
+    resolved["units"] = _units(asked, resolved, cohorts, base, driver)
+    resolved = json.loads(json.dumps(resolved))
+    if save:
+        for name, cohort in cohorts.items():
+            cohort.save(folder / "cohorts" / f"{name}.parquet")
+        write(folder / "study.toml", text.encode())
+        write_json(folder / PLAN, resolved)
+    return Study(folder, resolved)
+
+
+# ---- the file ------------------------------------------------------------------------------------------------------------
+
+
+def _read(source: Path) -> tuple[str, Path]:
+    """The text of a study.toml, and the folder that its paths start from."""
+    if source.is_dir():
+        told = Study.open(source).plan
+        return (source / "study.toml").read_text(), Path(told["base"])
+    if not source.is_file():
+        raise SettingError(f"no study at {source}: give a study.toml, or the folder of a study")
+    return source.read_text(), source.parent.absolute()
+
+
+def _parse(text: str, source: Path) -> dict[str, Any]:
+    try:
+        asked = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{source} is no TOML: {error}") from error
+    _refuse_unknown(asked, TABLES, f"{source}")
+    for key in ("data", "architectures", "runs"):
+        if not asked.get(key):
+            raise SettingError(f"{source} has no [{key}]: a study needs data, architectures and runs")
+    return asked
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    names = set(known)
+    for key in given:
+        if key not in names:
+            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
+
+
+def _settings(given: Mapping[str, Any], *functions: Callable[..., Any], where: str, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Full settings: the defaults of `functions`, overridden by `given`; keywords in `without` are not the file's to set."""
+    known = {key: value for key, value in families.settings_of(*functions).items() if key not in set(without)}
+    _refuse_unknown(given, known, where)
+    return {**known, **given}
+
+
+def _engine(asked: Mapping[str, Any]) -> tuple[Driver, dict[str, Any]]:
+    given = dict(asked.get("engine_settings", {}))
+    own = families.settings_of(Driver)
+    driver = Driver(**{key: given.pop(key) for key in list(given) if key in own})
+    name = str(asked.get("engine", "local"))
+    module = families.member("study.engines", name)
+    _refuse_unknown(given, [*families.settings_of(module.Engine), *own], "[engine_settings]")
+    return driver, engines.settings_of(name, given)
+
+
+def _audit(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(table)
+    method, roles = given.pop("method", name), given.pop("roles", {})
+    module = families.member("audits", method)
+    known = families.settings_of(module.measure, module.conclude)
+    _refuse_unknown(given, [*known, "method", "roles"], f"[audits.{name}]")
+    return {"method": method, "settings": {**known, **given}, "roles": dict(roles)}
+
+
+# ---- cohorts -------------------------------------------------------------------------------------------------------------
+
+
+def _cohorts(asked: Mapping[str, Any], base: Path, folder: Path, seed: int) -> dict[str, Cohort]:
+    """The data with all four splits, the training sets made from them, and the external cohorts."""
+    data = _source(asked["data"], base, folder / "world", seed, "[data]")
+    if "split" in asked:
+        keywords = _settings(asked["split"], data.split, where="[split]")
+        data = data.split(rng=task_rng(seed, "split"), **keywords)
+    data = data.with_roles(rng=task_rng(seed, "roles of the splits"), trains=True)
+    found = {DATA: data}
+    for name, table in asked.get("cohorts", {}).items():
+        if name in found:
+            raise SettingError(f"[cohorts.{name}]: the name {name!r} is taken by [data]")
+        found[name] = _training_set(name, table, data, folder, seed)
+    for name, table in asked.get("external", {}).items():
+        if name in found or name in ("train", "val", "audit", "test", "twin"):
+            raise SettingError(f"[external.{name}]: the name {name!r} is taken; choose another")
+        whole = _source(table, base, folder / f"world-{name}", seed, f"[external.{name}]", folder / "world")
+        found[name] = whole.on("test") if whole.has("test") else whole
+    return found
+
+
+def _source(
+    table: Mapping[str, Any], base: Path, folder: Path, seed: int, where: str, first: Path | None = None
+) -> Cohort:
+    """A cohort from a manifest, from a planted world, or (`world:NAME`) from a further manifest of the data's own world."""
+    given = dict(table)
+    if ("world" in given) == ("manifest" in given):
+        raise SettingError(f"{where} needs either manifest = (a table of images) or world = (a planted one: {', '.join(WORLDS)})")
+    if "world" in given:
+        world = given.pop("world")
+        if world not in WORLDS:
+            raise SettingError(f"{where} has no world {world!r}; {suggest(world, WORLDS)}")
+        keywords = _settings(given, WORLDS[world], where=where)
+        return WORLDS[world](folder, **{**keywords, "seed": given.get("seed", seed)})
+    manifest = given.pop("manifest")
+    if first is not None and manifest.startswith("world:"):
+        return planted.read(first, manifest.removeprefix("world:"))
+    _refuse_unknown(given, [*families.settings_of(Cohort.read), "manifest", "world"], where)
+    if "root" in given:
+        given["root"] = base / given["root"]
+    return Cohort.read(base / manifest, **given)
+
+
+def _training_set(name: str, table: Mapping[str, Any], data: Cohort, folder: Path, seed: int) -> Cohort:
+    """The data with other `train` and `val` rows; `audit` and `test` stay what they are."""
+    where = f"[cohorts.{name}]"
+    _refuse_unknown(table, ("redrawn", "balance", "bias"), where)
+    if len(table) != 1:
+        raise SettingError(f"{where} needs exactly one of redrawn, balance and bias, and has {', '.join(table) or 'none'}")
+    ((how, given),) = table.items()
+    if how == "redrawn":
+        return planted.redrawn(folder / "world", draw=int(given))
+    method = getattr(data, how)
+    keywords = _settings(given, method, where=f"{where} {how}")
+    kept = np.isin(data.splits, ("train", "val"), invert=True)
+    for split in ("train", "val"):
+        part = data.on(split)
+        scaled = keywords if split == "train" else _scaled(keywords, len(part) / len(data.on("train")))
+        rows = getattr(part, how)(rng=task_rng(seed, f"cohort {name} {split}"), **scaled)
+        kept |= np.isin(data.id, rows.id)
+    return data.select(kept, name=name)
+
+
+def _scaled(keywords: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Numbers of rows that were meant for `train`, for the smaller `val`."""
+    counts = {k: v for k, v in keywords.items() if k in ("discordant", "size") and isinstance(v, int) and not isinstance(v, bool)}
+    return {**keywords, **{key: max(1, round(value * share)) for key, value in counts.items()}}
+
+
+def _told(cohort: Cohort, folder: Path, external: bool) -> dict[str, Any]:
+    root, home = cohort.root.absolute(), folder.absolute()
+    place = root.relative_to(home) if root.is_relative_to(home) else root
+    return {"rows": len(cohort), "hash": rows_hash(cohort), "root": str(place), "external": external}
+
+
+def rows_hash(cohort: Cohort) -> str:
+    """Of everything in a cohort that decides a number: ids, images, labels, attributes, splits, weights, subjects, cases."""
+    parts = [cohort.fingerprint, cohort.column_hash("label"), *(cohort.column_hash(a) for a in cohort.attributes)]
+    for name in ("splits", "subject", "case", "weight", "twin"):
+        column = getattr(cohort, name)
+        parts.append("" if column is None else hash_of(map(str, column)))
+    return hash_of(parts)
+
+
+# ---- units ---------------------------------------------------------------------------------------------------------------
+
+
+def _units(
+    asked: Mapping[str, Any], resolved: Mapping[str, Any], cohorts: Mapping[str, Cohort], base: Path, driver: Driver
+) -> dict[str, dict[str, Any]]:
+    regimes = asked.get("regimes") or {"erm": {}}
+    training = [name for name, told in resolved["cohorts"].items() if not told["external"]]
+    units = []
+    for number, grid in enumerate(asked["runs"]):
+        where = f"[[runs]] {number + 1}"
+        for point in _points(grid, asked["architectures"], regimes, resolved["seed"], where):
+            architecture, regime, seed = (point.pop(key) for key in ("architecture", "regime", "seed"))
+            table = dict(regimes[regime])
+            cohort, method = table.pop("cohort", DATA), table.pop("method", "erm")
+            if cohort not in training:
+                raise SettingError(f"[regimes.{regime}] cohort = {cohort!r} is no training set; {suggest(cohort, training)}")
+            settings = _training(method, asked.get("train", {}), table, point, regime, where)
+            settings |= {"seed": seed, **({"regime": regime} if method == "erm" else {})}
+            values = cohorts[cohort].classes
+            if settings.get("target"):
+                values = cohorts[cohort].attribute(settings["target"]).levels
+            units.append(
+                {
+                    "architecture": architecture,
+                    "regime": regime,
+                    "seed": seed,
+                    "cohort": cohort,
+                    "method": method,
+                    "axes": {key: point[key] for key in sorted(point) if _is_axis(grid[key])},
+                    "load": _loading(architecture, asked["architectures"][architecture], values, base),
+                    "train": settings,
+                    "extract": {key: resolved["extract"][key] for key in ("batch", "chunk")},
+                    "threads": resolved["engine_settings"].get("threads", 1),
+                    "rows": resolved["cohorts"][cohort]["hash"],
+                    "batched": [],
+                }
+            )
+    _try_building(units)
+    return _named(_batched(units, driver.batched))
+
+
+def _points(
+    grid: Mapping[str, Any], architectures: Mapping[str, Any], regimes: Mapping[str, Any], seed: int, where: str
+) -> list[dict[str, Any]]:
+    """Every combination of a grid's lists; what is no list is the same for all."""
+    full = {"architecture": list(architectures), "regime": list(regimes), "seed": seed, **grid}
+    axes = {key: value if isinstance(value, list) else [value] for key, value in full.items()}
+    for key, known in (("architecture", architectures), ("regime", regimes)):
+        for name in axes[key]:
+            if name not in known:
+                raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), known)}")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 1
+
+
+def _training(
+    method: str, common: Mapping[str, Any], regime: Mapping[str, Any], point: Mapping[str, Any], name: str, where: str
+) -> dict[str, Any]:
+    """Full settings of a training: defaults < [train] < [regimes.<name>] < the point of the grid."""
+    without = {*NOT_NUMBERS, *NOT_PLAIN, "seed", "regime", "threads", "rng", "references"}
+    if method == "erm":
+        known = families.settings_of(train)
+    else:
+        known = families.settings_of(families.member("mitigations", method).mitigate)
+    known = {key: value for key, value in known.items() if key not in without}
+    _refuse_unknown(common, {**families.settings_of(train), **known}.keys() - without, "[train]")
+    _refuse_unknown(regime, {*known, "cohort", "method"}, f"[regimes.{name}]")
+    _refuse_unknown(point, {*known, "architecture", "regime", "seed"}, where)
+    return {**known, **{k: v for k, v in common.items() if k in known}, **regime, **point}
+
+
+def _loading(name: str, table: Mapping[str, Any], values: tuple[Any, ...], base: Path) -> dict[str, Any]:
+    """Full settings of Classifier.load, `model` being the specification."""
+    if "model" not in table:
+        raise SettingError(f"[architectures.{name}] has no model: timm:NAME, torchvision:NAME, … or package.module:factory")
+    usual = {key: value for key, value in families.settings_of(Classifier.load).items() if key not in LOADING}
+    classes = {} if "num_classes" in table else {"num_classes": len(values), "classes": list(values)}
+    found = {**usual, **classes, **table}
+    if found["checkpoint"] is not None:
+        found["checkpoint"] = str(base / found["checkpoint"])
+    return found
+
+
+def load(settings: Mapping[str, Any], seed: int) -> Classifier:
+    """The classifier that a unit starts from; its random weights belong to the seed."""
+    given = dict(settings)
+    return Classifier.load(given.pop("model"), **given, rng=task_rng(seed, "starting weights"))
+
+
+def _try_building(units: list[dict[str, Any]]) -> None:
+    """Refuse a network that cannot be built before anything runs."""
+    for unit in {_hash(unit["load"]): unit for unit in units}.values():
+        settings, where = unit["load"], f"[architectures.{unit['architecture']}]"
+        usual = families.settings_of(Classifier.load)
+        extra = [key for key in settings if key not in usual and key != "model"]
+        if extra and (factory := _factory(settings["model"])) is not None:
+            _refuse_unknown(extra, [*(set(usual) - set(LOADING)), "model", *factory], where)
+        try:
+            load(settings, unit["seed"])
+        except DataError as error:
+            raise SettingError(f"{where}: {error}") from error
+
+
+def _factory(spec: str) -> list[str] | None:
+    """Names of a factory's own settings; None where the network is a library's, or takes any."""
+    home, _, name = spec.partition(":")
+    if "." not in home:
+        return None
+    factory = getattr(families.member("architectures", home), name, None)
+    if factory is None:
+        return None
+    parameters = inspect.signature(factory).parameters.values()
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else [p.name for p in parameters]
+
+
+def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, Any]]:
+    """Mark the units that train as one batched model; each names all members, because they may change its last bits."""
+    if asked is False:
+        return units
+    from rightreasons.models import batched
+
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for unit in units:
+        same = {**unit, "axes": {}, "seed": 0, "train": {k: v for k, v in unit["train"].items() if k not in VARIES}}
+        groups.setdefault(_hash(same), []).append(unit)
+    for members in groups.values():
+        first = members[0]
+        if first["method"] != "erm" or len(members) < 2:
+            continue
+        classifier = load(first["load"], first["seed"])
+        why_not = batched.refusal(classifier)
+        if why_not and asked is True:
+            raise SettingError(f"[engine_settings] batched = true, but {first['architecture']} cannot be: {why_not}")
+        if not why_not and (asked is True or batched.is_small(classifier)):
+            told = sorted(_hash({k: v for k, v in unit.items() if k != "batched"}) for unit in members)
+            for unit in members:
+                unit["batched"] = told
+    return units
+
+
+def _named(units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Units by id: a readable name and a hash of everything that decides the unit's numbers."""
+    found: dict[str, dict[str, Any]] = {}
+    for unit in units:
+        settings = "".join(f"-{key}={value}" for key, value in unit["axes"].items())
+        deciding = {key: value for key, value in unit.items() if key not in ("architecture", "regime", "cohort", "axes")}
+        weights = unit["load"]["checkpoint"]
+        content = "" if weights is None else hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
+        deciding |= {"format": FORMAT, "load": {**unit["load"], "checkpoint": content}}
+        name = f"{unit['architecture']}-{unit['regime']}-s{unit['seed']}{settings}-{_hash(deciding)[:8]}"
+        found["".join(c if c.isalnum() or c in "-_=." else "_" for c in name)] = unit
+    return dict(sorted(found.items()))
+
+
+def code_version() -> dict[str, str]:
+    """The package's version and, where it is run from a repository of its own, the commit."""
+    home = Path(rightreasons.__file__).parent
+    try:
+        # `ls-files` first: a package inside some other project's environment has no commit of its own.
+        subprocess.run(["git", "ls-files", "--error-unmatch", "__init__.py"], cwd=home, capture_output=True, check=True)
+        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=home, capture_output=True, check=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {"version": rightreasons.__version__, "commit": ""}
+    return {"version": rightreasons.__version__, "commit": told.stdout.strip()}
+
+
+def _hash(data: Any) -> str:
+    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()

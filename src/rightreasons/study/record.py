@@ -1,0 +1,209 @@
+"""A study on disk: its units, how far each is, its table and findings. Read and written without torch.
+
+    study.toml  plan.json                     what was asked for, and what it means with every default filled in
+    cohorts/<name>.parquet                    the rows
+    runs/<unit>/run.json                      status, plan, versions, attempts, times, device, error
+               /model/  evidence/             what `train` and `extract` wrote
+               /predictions/<cohort>.parquet  id, label, attributes, p_<class>
+               /measurements/<audit>.npz      what each audit measured; performance.npz with its bootstrap distributions
+               /row.json                      the unit's row of the table; there when, and only when, the unit is done
+    table.parquet  summary.parquet            a row a unit; mean and interval over seeds
+    findings/<name>.json  report.html
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rightreasons import families
+from rightreasons.audits._contract import load_measurement, measured_class
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError
+from rightreasons.evidence import Evidence
+from rightreasons.families import suggest
+from rightreasons.findings import Finding
+
+PLAN, RUN, ROW, TABLE = "plan.json", "run.json", "row.json", "table.parquet"
+PLANNED, RUNNING, DONE, FAILED = "planned", "running", "done", "failed"
+TIME = "time_"  # how columns that hold times begin
+
+
+class Study:
+    """A folder that `rightreasons sweep` wrote, whole or not yet."""
+
+    def __init__(self, folder: Path, plan: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.plan = plan
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Study:
+        place = Path(folder)
+        if not (place / PLAN).is_file():
+            raise DataError(f"no study in {place} ({PLAN} is missing): make one with rightreasons sweep STUDY.toml --out {place}")
+        return cls(place, read_json(place / PLAN))
+
+    def __repr__(self) -> str:
+        counts = pd.Series([self.status(unit) for unit in self.units], dtype=object).value_counts()
+        return f"<Study {self.name}: {len(self.units)} units, {', '.join(f'{n} {status}' for status, n in counts.items())}>"
+
+    @property
+    def name(self) -> str:
+        return str(self.plan["name"])
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Ids of the units that the plan asks for, sorted."""
+        return tuple(sorted(self.plan["units"]))
+
+    def path(self, unit: str) -> Path:
+        if unit not in self.plan["units"]:
+            raise DataError(f"study {self.name!r} has no unit {unit!r}; {suggest(unit, self.units)}")
+        return self.folder / "runs" / unit
+
+    def run(self, unit: str) -> dict[str, Any]:
+        """The unit's run.json; of one that was never begun, its plan alone."""
+        file = self.path(unit) / RUN
+        return read_json(file) if file.exists() else {"status": PLANNED, "plan": self.plan["units"][unit], "attempts": []}
+
+    def row(self, unit: str) -> dict[str, Any] | None:
+        """The unit's row of the table, None before it is done (or where the audits asked for have changed since)."""
+        file = self.path(unit) / ROW
+        row = read_json(file) if file.exists() else None
+        return row if row is not None and row["measured"] == self.plan["measured"] else None
+
+    def status(self, unit: str) -> str:
+        """planned, running (or ended without a word), done or failed."""
+        if self.row(unit) is not None:
+            return DONE
+        status = str(self.run(unit)["status"])
+        return PLANNED if status == DONE else status
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row a unit, sorted by id: its plan and every measurement; columns that hold times begin with `time_`."""
+        rows = []
+        for unit in self.units:
+            row = self.row(unit)
+            rows.append(columns(self.plan["units"][unit]) | {"status": self.status(unit)} if row is None else row["columns"])
+        frame = pd.DataFrame(rows, index=pd.Index(self.units, name="unit")).reset_index()
+        times = [c for c in frame.columns if str(c).startswith(TIME)]
+        return frame[[c for c in frame.columns if c not in times] + sorted(times)]
+
+    def findings(self) -> list[Finding]:
+        return Finding.read_all(self.folder)
+
+    def evidence(self, unit: str) -> Evidence:
+        return Evidence.open(self.path(unit) / "evidence")
+
+    def predictions(self, unit: str, cohort: str = "test") -> pd.DataFrame:
+        return pd.read_parquet(self.path(unit) / "predictions" / f"{cohort}.parquet")
+
+    def cohort(self, name: str) -> Cohort:
+        """A training set or external cohort of the study."""
+        known = self.plan["cohorts"]
+        if name not in known:
+            raise DataError(f"study {self.name!r} has no cohort {name!r}; {suggest(name, known)}")
+        root = self.folder / known[name]["root"]  # an absolute one stays as it is
+        return Cohort.read(self.folder / "cohorts" / f"{name}.parquet", root=root, name=name)
+
+    def groups(self) -> dict[tuple[str, ...], list[str]]:
+        """Units that differ in nothing but the seed: (architecture, regime, setting=value …) → units, by seed."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for unit, plan in sorted(self.plan["units"].items(), key=lambda item: (item[1]["seed"], item[0])):
+            key = (plan["architecture"], plan["regime"], *(f"{k}={v}" for k, v in sorted(plan["axes"].items())))
+            found.setdefault(key, []).append(unit)
+        return dict(sorted(found.items()))
+
+    def measurement(self, unit: str, audit: str) -> Any:
+        """What an audit (by the name of its table) measured of a unit."""
+        return read_measurement(self.plan["audits"][audit]["method"], self.path(unit) / "measurements" / f"{audit}.npz")
+
+    def save_table(self) -> Path:
+        """Write table.parquet."""
+        return write_table(self.table, self.folder / TABLE)
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """In place of a measurement: the audit could not run on this unit."""
+
+    not_run: str
+
+
+def read_measurement(method: str, path: Path) -> Any:
+    """A measurement, as the class of the audit's file that it was saved as; `Unmeasured` where the audit could not run."""
+    kind = measured_class(path)
+    if kind == Unmeasured.__qualname__:
+        return load_measurement(Unmeasured, path)
+    return load_measurement(getattr(families.member("audits", method), kind), path)
+
+
+def columns(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A unit's plan as columns of the table."""
+    named = {key: plan[key] for key in ("architecture", "regime", "seed", "cohort", "method")}
+    settings = {f"train_{key}": value for key, value in sorted(plan["train"].items()) if key not in ("seed", "regime")}
+    return {**named, **settings, "threads": plan["threads"], "batched": len(plan["batched"])}
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def write_json(path: Path, data: Any) -> None:
+    write(path, (json.dumps(data, indent=1) + "\n").encode())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write under another name and rename, so that the file is whole wherever it is seen."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> Path:
+    """Write Parquet under another name and rename it; a column of several kinds of value is written as text."""
+    kinds = {name: {type(v) for v in frame[name] if v is not None} for name in frame if frame[name].dtype == object}
+    frame = frame.assign(**{name: frame[name].map(_text) for name, found in kinds.items() if len(found) > 1})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    frame.to_parquet(partial, index=False)
+    partial.replace(path)
+    return path
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or value != value else str(value)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def locked(folder: Path, units: Sequence[str]) -> Iterator[None]:
+    """Hold units for oneself. A process that dies lets go; one that finds them held waits and then sees what was done."""
+    files = []
+    try:
+        for unit in sorted(units):  # in one order everywhere, so that two groups cannot wait for each other
+            place = folder / "runs" / unit
+            place.mkdir(parents=True, exist_ok=True)
+            files.append((place / "lock").open("w"))
+            fcntl.flock(files[-1], fcntl.LOCK_EX)
+        yield
+    finally:
+        for file in files:
+            file.close()

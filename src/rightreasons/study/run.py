@@ -1,0 +1,381 @@
+"""What a worker does: train, extract and measure one unit, each step skipped where its files are already there.
+
+Everything a step writes appears whole or not at all, and row.json comes last; so a unit may be killed at any moment and run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rightreasons import families
+from rightreasons.audits import Need, needs_of
+from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import EvidenceError, NotRun
+from rightreasons.evidence import Evidence
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.extraction import extract, named_cohorts
+from rightreasons.models.training import train
+from rightreasons.stats.resampling import task_rng
+from rightreasons.study.engines import Task
+from rightreasons.study.performance import INTERNAL, Performance, performance
+from rightreasons.study.plan import load
+from rightreasons.study.record import (
+    DONE,
+    FAILED,
+    PLANNED,
+    ROW,
+    RUN,
+    RUNNING,
+    Study,
+    Unmeasured,
+    columns,
+    locked,
+    now,
+    read_json,
+    read_measurement,
+    write_json,
+    write_table,
+)
+
+SILENT = "the worker ended without a word: it, or its driver, was killed"
+PACKAGES = ("rightreasons", "torch", "numpy", "scipy", "pandas", "zarr", "scikit-learn", "timm")
+
+
+def work(folder: Path, task: Task) -> Literal["done", "failed"]:
+    """Do a task; an error is kept in run.json of its units and said in one word."""
+    folder = Path(folder)
+    study = Study.open(folder)
+    with locked(folder, task.units):
+        runs = [_Run(study, unit) for unit in task.units]
+        todo = [run for run in runs if task.step != "all" or study.row(run.unit) is None]
+        for run in todo:
+            run.begin(task.step)
+        with _Kept(todo) as kept:
+            _do(study, task, todo)
+    return "failed" if kept.error else "done"
+
+
+class _Kept:
+    """Whatever error a unit's own code raises is that unit's result: it is kept, and goes no further."""
+
+    def __init__(self, runs: list[_Run]) -> None:
+        self.runs = runs
+        self.error: Exception | None = None
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False  # an interrupt ends the worker
+        self.error = error
+        for run in self.runs:
+            run.fail(error)
+        return True
+
+
+def _do(study: Study, task: Task, todo: list[_Run]) -> None:
+    torch.set_num_threads(study.plan["units"][task.units[0]]["threads"])
+    if task.step == "train":
+        train_group(study, todo)
+    for run in todo:
+        if task.step == "extract":
+            run.extract_piece(task)
+        elif task.step == "all":
+            run.train()
+            run.extract()
+            run.measure()
+            run.finish()
+        else:
+            run.pause()
+
+
+def train_group(study: Study, runs: list[_Run]) -> None:
+    """Train units: one by one, or as one batched model where the plan says so."""
+    if not runs or not runs[0].plan["batched"]:
+        for run in runs:
+            run.train()
+        return
+    from rightreasons.models.batched import train_batched
+
+    began = time.perf_counter()
+    train_batched(
+        [run.start() for run in runs],
+        study_cohort(study, runs[0].plan["cohort"]),
+        [run.settings() for run in runs],
+        folders=[run.folder / "model" for run in runs],
+        threads=runs[0].plan["threads"],
+    )
+    for run in runs:
+        run.note(train=(time.perf_counter() - began) / len(runs))
+
+
+class _Run:
+    """One unit at work; its lock is held."""
+
+    def __init__(self, study: Study, unit: str) -> None:
+        self.study, self.unit = study, unit
+        self.plan = study.plan["units"][unit]
+        self.folder = study.path(unit)
+        self.told: dict[str, Any] = study.run(unit)
+
+    # ---- run.json ------------------------------------------------------------------------------------------------------
+
+    def begin(self, step: str) -> None:
+        attempts = self.told["attempts"]
+        if self.told["status"] == RUNNING and attempts and not attempts[-1]["cause"]:
+            attempts[-1]["cause"] = SILENT
+        attempts.append({"time": now(), "step": step, "pid": os.getpid(), "host": socket.gethostname(), "did": [], "cause": ""})
+        self.told = {
+            "unit": self.unit,
+            "status": RUNNING,
+            "plan": self.plan,
+            "seeds": {"unit": self.plan["seed"], "study": self.study.plan["seed"]},
+            "code": self.study.plan["code"],
+            "packages": _packages(),
+            "device": _device(),
+            "started": self.told.get("started") or now(),
+            "finished": "",
+            "times": self.told.get("times", {}),
+            "attempts": attempts,
+            "error": None,
+        }
+        self._write()
+
+    def note(self, **seconds: float) -> None:
+        """Steps that this attempt did, and how long they took."""
+        self.told["times"] |= seconds
+        self.told["attempts"][-1]["did"] += list(seconds)
+        self._write()
+
+    def pause(self) -> None:
+        """A part is done and the unit is not."""
+        self.told["status"] = PLANNED
+        self.told["attempts"][-1]["cause"] = "part done"
+        self._write()
+
+    def fail(self, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))
+        self.told |= {"status": FAILED, "finished": now()}
+        self.told["error"] = {"type": type(error).__name__, "message": str(error), "traceback": text}
+        self.told["attempts"][-1]["cause"] = f"{type(error).__name__}: {error}"
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self.folder / RUN, self.told)
+
+    # ---- training ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Classifier:
+        return load(self.plan["load"], self.plan["seed"])
+
+    def settings(self) -> dict[str, Any]:
+        """Keywords of `train`."""
+        return {**self.plan["train"], "threads": self.plan["threads"]}
+
+    def train(self) -> None:
+        place = self.folder / "model"
+        if (place / "model.json").exists():
+            return
+        began = time.perf_counter()
+        self.told["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
+        self._write()
+        cohort = study_cohort(self.study, self.plan["cohort"])
+        if self.plan["method"] == "erm":
+            train(self.start(), cohort, folder=place, **self.settings())
+        else:
+            mitigate = families.member("mitigations", self.plan["method"]).mitigate
+            known = families.settings_of(mitigate)
+            given = {**self.plan["train"], "threads": self.plan["threads"], "folder": place}
+            rng = task_rng(self.plan["seed"], f"mitigation {self.plan['method']}")
+            mitigate(self.start(), cohort, rng=rng, **{k: v for k, v in given.items() if k in known}).save(place)
+        self.note(train=time.perf_counter() - began)
+
+    # ---- extraction ----------------------------------------------------------------------------------------------------
+
+    def extract(self) -> None:
+        """Evidence of every cohort, and predictions as tables."""
+        named, needs = self._named(), needed(self.study)
+        wanted = {"needs": sorted(f"{need.cohort}: {need.array}" for need in needs), "cohorts": {k: c.fingerprint for k, c in named.items()}}
+        marker = self.folder / "predictions" / "extracted.json"
+        if marker.exists() and read_json(marker) == wanted:
+            return
+        began = time.perf_counter()
+        place = self.folder / "evidence"
+        if (place / "zarr.json").exists() and _is_of_other_rows(Evidence.open(place), named):
+            shutil.rmtree(place)  # an external cohort has changed: what was said of its old rows can be made again
+        classifier = self._classifier()
+        self._join_pieces(classifier, named)
+        evidence = extract(classifier, named, needs, out=place, threads=self.plan["threads"], **self.study.plan["extract"])
+        for name in evidence.cohorts:
+            if "logits" in evidence.arrays(name):
+                write_table(predictions(evidence, name), self.folder / "predictions" / f"{name}.parquet")
+        write_json(marker, wanted)
+        self.note(extract=time.perf_counter() - began)
+
+    def extract_piece(self, task: Task) -> None:
+        """Some chunks of one cohort, as evidence of their own; `extract` joins them."""
+        lo, hi = task.pieces or (0, 0)
+        chunk = self.study.plan["extract"]["chunk"]
+        cohort = self._named()[task.cohort]
+        rows = np.arange(lo * chunk, min(hi * chunk, len(cohort)))
+        place = self.folder / "pieces" / f"{task.cohort}-{lo}-{hi}"
+        needs = [need for need in needed(self.study) if need.cohort == task.cohort]
+        piece = {task.cohort: cohort.select(rows)}
+        settings = self.study.plan["extract"]
+        extract(self._classifier(), piece, needs, out=place, threads=self.plan["threads"], **settings)
+        self.pause()
+
+    def _join_pieces(self, classifier: Classifier, named: Mapping[str, Cohort]) -> None:
+        """Copy what pieces hold into the unit's evidence, chunk by chunk."""
+        pieces = sorted((self.folder / "pieces").glob("*/zarr.json"))
+        if not pieces:
+            return
+        whole = extract(classifier, named, [], out=self.folder / "evidence", **self.study.plan["extract"])
+        chunk, batch = self.study.plan["extract"]["chunk"], self.study.plan["extract"]["batch"]
+        for file in pieces:
+            name, lo, _ = file.parent.name.rsplit("-", 2)
+            piece = Evidence.open(file.parent)
+            whole.add(name, named[name])
+            for array in piece.arrays(name):
+                part = piece.begun(name, array)
+                if part is None:
+                    continue
+                stored = whole.begin(name, array, part.shape[1:], part.dtype, chunk, batch=batch)
+                for k in range(0, part.shape[0], chunk):
+                    values = part[k : k + chunk]
+                    stored[int(lo) * chunk + k : int(lo) * chunk + k + len(values)] = values
+        shutil.rmtree(self.folder / "pieces")
+
+    def _named(self) -> dict[str, Cohort]:
+        """The splits of the unit's own cohort, its twins, and the external cohorts."""
+        known = self.study.plan["cohorts"]
+        inside = named_cohorts(study_cohort(self.study, self.plan["cohort"]), self.study.plan["seed"])
+        return {**inside, **{name: study_cohort(self.study, name) for name, told in known.items() if told["external"]}}
+
+    def _classifier(self) -> Classifier:
+        classifier = Classifier.open(self.folder / "model")
+        classifier.card["name"] = self.unit
+        return classifier
+
+    # ---- measuring -----------------------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """What each audit says of this unit, and its performance; a file made with other settings is made again."""
+        began = time.perf_counter()
+        evidence = Evidence.open(self.folder / "evidence")
+        for name, audit in self.study.plan["audits"].items():
+            self._measure_audit(name, audit, evidence)
+        path, told = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan["performance"])
+        if made_from(path) != told:
+            cohorts = [INTERNAL, *(n for n, c in self.study.plan["cohorts"].items() if c["external"])]
+            found = {name: evidence.on(name).decisions() for name in cohorts}
+            save_measurement(performance(found, seed=self.study.plan["seed"], **self.study.plan["performance"]), path, **told)
+        self.note(measure=time.perf_counter() - began)
+
+    def _measure_audit(self, name: str, audit: Mapping[str, Any], evidence: Evidence) -> None:
+        path, told = self.folder / "measurements" / f"{name}.npz", self._made_from(audit)
+        if made_from(path) == told:
+            return
+        module = families.member("audits", audit["method"])
+        rng = task_rng(self.study.plan["seed"], f"{audit['method']} measure")
+        try:
+            measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, audit["settings"]))
+        except (NotRun, EvidenceError) as error:
+            measured = Unmeasured(str(error))
+        save_measurement(measured, path, **told)
+
+    def _made_from(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        plan = self.study.plan
+        external = {name: told["hash"] for name, told in plan["cohorts"].items() if told["external"]}
+        return json.loads(json.dumps({"settings": settings, "seed": plan["seed"], "external": external}))
+
+    def finish(self) -> None:
+        """The row, last of all."""
+        found: dict[str, Any] = scalars(load_measurement(Performance, self.folder / "measurements" / "performance.npz"))
+        for name, audit in self.study.plan["audits"].items():
+            measured = read_measurement(audit["method"], self.folder / "measurements" / f"{name}.npz")
+            found |= {f"{name}_{key}": value for key, value in scalars(measured).items() if key != "model"}
+        curves = pd.read_csv(self.folder / "model" / "curves.csv")
+        selected = read_json(self.folder / "model" / "model.json")["card"]
+        self.told["times"]["train"] = float(curves["time_seconds"].sum())  # over all attempts
+        row = {
+            **columns(self.plan),
+            "status": DONE,
+            "epochs": len(curves),
+            "selected_epoch": selected.get("selected_epoch"),
+            **found,
+            **{f"time_{step}": seconds for step, seconds in self.told["times"].items()},
+            "time_started": self.told["started"],
+            "time_finished": now(),
+        }
+        self.told |= {"status": DONE, "finished": row["time_finished"]}
+        self.told["attempts"][-1]["cause"] = "done"
+        self._write()
+        write_json(self.folder / ROW, {"unit": self.unit, "measured": self.study.plan["measured"], "columns": row})
+
+
+# ---- what the steps use --------------------------------------------------------------------------------------------------
+
+
+def needed(study: Study) -> list[Need]:
+    """Every array that the audits read of any model, and the logits of the internal and external test rows."""
+    external = [name for name, told in study.plan["cohorts"].items() if told["external"]]
+    found = {Need("test", name, "logits"): None for name in (INTERNAL, *external)}
+    for audit in study.plan["audits"].values():
+        found.update(dict.fromkeys(needs_of([audit["method"]], {audit["method"]: audit["settings"]})))
+    return list(found)
+
+
+@cache
+def _read_cohort(folder: Path, name: str, content: str) -> Cohort:
+    return Study.open(folder).cohort(name)
+
+
+def study_cohort(study: Study, name: str) -> Cohort:
+    """A cohort of the study, read and hashed once per process."""
+    return _read_cohort(study.folder, name, study.plan["cohorts"][name]["hash"])
+
+
+def predictions(evidence: Evidence, name: str) -> pd.DataFrame:
+    """id, label and attributes in their own values, and the probability of every class; one row a decision."""
+    decided = evidence.on(name).decisions()
+    rows = decided.cohort
+    values = {"id": rows.id, "label": np.array([*rows.classes, None], dtype=object)[rows.label]}
+    for attribute in map(rows.attribute, rows.attributes):
+        known = attribute.kind == "continuous"
+        values[attribute.name] = attribute.values if known else np.array([*attribute.levels, None], dtype=object)[attribute.values]
+    p = decided.probability
+    return pd.DataFrame(values | {f"p_{value}": p[:, k] for k, value in enumerate(evidence.card.classes)})
+
+
+def _is_of_other_rows(evidence: Evidence, named: Mapping[str, Cohort]) -> bool:
+    return any(evidence.fingerprint(name) != named[name].fingerprint for name in evidence.cohorts if name in named)
+
+
+@cache
+def _packages() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
+def _device() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
