@@ -288,6 +288,43 @@ def test_a_zero_head_is_cut_all_the_same() -> None:
     assert Classifier.wrap(net, size=16).cut.features == ("classifier.5:input",)
 
 
+class Unstarted(nn.Module):
+    """Steps that do nothing on the first weights: a norm of unit statistics, a residual branch of zero, a scale of one."""
+
+    def __init__(self, scaled: bool) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 6, 3), nn.BatchNorm1d(6)
+        self.branch, self.fc = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.ones(())) if scaled else None
+        nn.init.zeros_(self.branch.weight)
+        nn.init.zeros_(self.branch.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.norm(self.conv(x).mean((2, 3)))
+        y = self.fc(z + self.branch(z))
+        return y if self.scale is None else self.scale * y
+
+
+def test_what_does_nothing_yet_is_seen(x: Tensor) -> None:
+    net = Unstarted(scaled=False)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    classifier = Classifier.wrap(net, size=16)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert classifier.cut.features == ("fc:input",) and not classifier.has_spatial
+    with pytest.raises(ModelError, match="features='norm'.*between the features and the head"):
+        Classifier.wrap(net, features="norm", head="fc", size=16)
+    with pytest.raises(ModelError, match="no linear layer's output"):
+        Classifier.wrap(Unstarted(scaled=True), size=16)
+
+
+def test_the_weights_are_put_back_when_the_network_fails() -> None:
+    net = Small()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(ModelError, match="does not run"):
+        Classifier.wrap(net, size=16, channels=5)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
 def test_no_maps_are_refused_with_the_layer_looked_at() -> None:
     classifier = Classifier.wrap(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(392, 3)), size=16)
     assert not classifier.has_spatial

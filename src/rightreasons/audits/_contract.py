@@ -13,13 +13,16 @@ A setting is a defaulted keyword of `measure` or `conclude`.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from rightreasons.errors import NotRun
+from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import View
 from rightreasons.findings import Estimate, Finding, Row
 from rightreasons.stats.resampling import Interval

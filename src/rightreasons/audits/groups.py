@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases, spread
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence

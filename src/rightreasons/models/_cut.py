@@ -60,10 +60,16 @@ def find_cut(module: nn.Module, x: Tensor, features: str | None = None, head: st
     for given in (features, head):
         if given is not None:
             layer(module, given)
-    record = _watch(module, x)
+    with _moved(module):
+        record = _watch(module, x)
+        several = _several_heads(module, x, record) if features is None and head is None else None
+    if not torch.isfinite(record.output).all():
+        record = _watch(module, x)
+    if not torch.isfinite(record.output).all():
+        raise ModelError(f"{record.name} gives values that are not finite for a random input: its weights are broken or unset")
     chain = record.chain()
     if features is None and head is None:
-        cut = _last_linear(chain) or _several_heads(module, x, record)
+        cut = _last_linear(chain) or several
         if cut is None:
             raise ModelError(_why_not(record, chain))
     else:
@@ -227,6 +233,45 @@ def _feeds(call: _Call, reader: _Call) -> bool:
     return True
 
 
+@contextmanager
+def _moved(module: nn.Module) -> Iterator[None]:
+    """Weights a little away from where they are, and back.
+
+    Networks start with layers that do nothing yet (a norm of unit statistics, a residual branch or a scale of zero or one); what
+    only looks alike on such weights would be taken for the same, and would come apart in training.
+    """
+    generator = torch.Generator().manual_seed(2)
+
+    def noise(t: Tensor) -> Tensor:
+        return torch.randn(t.shape, generator=generator).to(t.device, t.dtype)
+
+    kept: list[tuple[Tensor, Tensor]] = []
+
+    def move(t: Tensor, to: Tensor) -> None:
+        kept.append((t, t.clone()))
+        t.copy_(to)
+
+    with torch.no_grad():
+        try:
+            for parameter in module.parameters():
+                if parameter.is_floating_point() and parameter.ndim < 2:
+                    move(parameter, parameter + 0.1 * noise(parameter))
+                elif parameter.is_floating_point() and not parameter.any():
+                    move(parameter, noise(parameter) * parameter[0].numel() ** -0.5)
+            for norm in module.modules():
+                if (
+                    isinstance(norm, nn.modules.batchnorm._BatchNorm)
+                    and norm.running_mean is not None
+                    and norm.running_var is not None
+                ):
+                    move(norm.running_mean, norm.running_mean + 0.1 * noise(norm.running_mean) * norm.running_var.sqrt())
+                    move(norm.running_var, norm.running_var * torch.exp(0.2 * noise(norm.running_var)))
+            yield
+        finally:
+            for tensor, before in kept:
+                tensor.copy_(before)
+
+
 def _watch(module: nn.Module, x: Tensor) -> _Record:
     calls: list[_Call] = []
     maps: deque[_Map] = deque(maxlen=WATCHED_MAPS)
@@ -248,10 +293,6 @@ def _watch(module: nn.Module, x: Tensor) -> _Record:
     if output.shape[:1] != x.shape[:1] or output.ndim not in (1, 2):
         raise ModelError(
             f"{type(module).__name__} gave {tuple(output.shape)} for {len(x)} images: expected a row of logits per image, (n, C)"
-        )
-    if not torch.isfinite(output).all():
-        raise ModelError(
-            f"{type(module).__name__} gives values that are not finite for a random input: its weights are broken or unset"
         )
     return _Record(calls, maps, output, type(module).__name__)
 
@@ -402,7 +443,7 @@ def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Cal
     steps = [call for call in chain if call.given_values is not None]
     if cut.reads:
         steps = [call for call in record.calls if f"{call.name}:input" == cut.features[0]][-1:]
-    for i in reversed(range(len(steps))):
+    for i in range(len(steps)):
         for found in reversed(record.maps):
             how = _averages(found, steps[i].given_values)
             if how is not None:
