@@ -70,9 +70,12 @@ def run_extraction(data: Path, target: Path) -> None:
 
 
 def extracted(target: Path) -> dict[str, bytes]:
-    """Every array, and the rows it belongs to."""
+    """Every array, the rows it belongs to, and every chunk file as it lies on disk."""
     view = Evidence.open(target).on("test")
-    return {"rows": view.cohort.fingerprint.encode(), **{name: view[name].tobytes() for name in ("logits", "features")}}
+    arrays = {name: view[name].tobytes() for name in ("logits", "features")}
+    # What a killed write leaves behind ends in .partial and is read by nobody.
+    stored = [p for name in arrays for p in (target / "test" / name / "c").rglob("*") if p.is_file() and p.suffix != ".partial"]
+    return {"rows": view.cohort.fingerprint.encode(), **arrays, **{str(p.relative_to(target)): p.read_bytes() for p in stored}}
 
 
 JOBS = {"training": Job(run_training, trained), "extraction": Job(run_extraction, extracted)}

@@ -18,7 +18,11 @@ from rightreasons.head import Head, Layer
 
 
 def rows(n: int = 10, name: str = "test", prefix: str = "r", **columns) -> Cohort:
-    given = {"id": [f"{prefix}{i}" for i in range(n)], "label": np.arange(n) % 2, "sex": np.array(["f", "m"])[np.arange(n) // 2 % 2]}
+    given = {
+        "id": [f"{prefix}{i}" for i in range(n)],
+        "label": np.arange(n) % 2,
+        "sex": np.array(["f", "m"])[np.arange(n) // 2 % 2],
+    }
     schema = {key: columns.pop(key) for key in ("split", "subject", "case") if isinstance(columns.get(key), str)}
     return Cohort.from_columns({**given, **columns}, attribute="sex", name=name, **schema)
 
@@ -124,7 +128,9 @@ def test_an_array_that_read_a_column_is_refused_when_the_column_changes(place):
     before = evidence.on("test").cohort.column_hash("label")
     changed = rows(label=1 - np.arange(10) % 2)
     evidence.add("test", changed)
-    with pytest.raises(EvidenceError, match=rf"read column label \({before}\), which has changed \({changed.column_hash('label')}\)"):
+    with pytest.raises(
+        EvidenceError, match=rf"read column label \({before}\), which has changed \({changed.column_hash('label')}\)"
+    ):
         evidence["maps@box"]
 
 
@@ -163,7 +169,9 @@ def test_an_array_begun_with_another_batch_chunk_or_shape_is_refused(place):
 def test_missing_arrays_and_cohorts_are_named_with_what_there_is(place):
     evidence = held(place)
     evidence.put("test", "features", np.zeros((10, 2)))
-    with pytest.raises(EvidenceError, match=r"'maps@gradcam' is not in the evidence of net on cohort test \(it has features\): extract"):
+    with pytest.raises(
+        EvidenceError, match=r"'maps@gradcam' is not in the evidence of net on cohort test \(it has features\): extract"
+    ):
         evidence["maps@gradcam"]
     for ask in (evidence.on, evidence.arrays, lambda c: evidence.put(c, "logits", np.zeros((10, 2)))):
         with pytest.raises(EvidenceError, match=r"no cohort 'val' \(it has test\)"):
@@ -178,7 +186,7 @@ def test_a_cohort_is_not_named_by_a_path(name):
 
 
 def test_a_folder_without_evidence_says_so(tmp_path):
-    with pytest.raises(EvidenceError, match="no evidence in .*: extract it first"):
+    with pytest.raises(EvidenceError, match=r"no evidence in .*: extract it first"):
         Evidence.open(tmp_path)
 
 
@@ -193,7 +201,9 @@ def test_a_chunk_of_zeros_is_done_and_a_chunk_never_written_is_not(place):
     array[0:4] = 0
     if place is not None:
         assert missing_chunks(array).tolist() == [1, 2]
-    with pytest.raises(EvidenceError, match=r"'features' in the evidence of net on cohort test is not finished \(\d chunks missing\)"):
+    with pytest.raises(
+        EvidenceError, match=r"'features' in the evidence of net on cohort test is not finished \(\d chunks missing\)"
+    ):
         evidence["features"]
     array[4:10] = 0
     assert missing_chunks(array).tolist() == []
@@ -236,7 +246,7 @@ def test_a_view_reads_its_parents_rows_in_its_own_order(place, rng):
     view = evidence.on("test")
     for pick in (np.arange(50) % 3 == 0, rng.permutation(50)[:20], np.array([7, 7, 3]), np.array([], int), [], [49]):
         some = view.select(pick)
-        index = np.flatnonzero(pick) if getattr(pick, "dtype", None) == bool else np.asarray(pick, int)
+        index = np.flatnonzero(pick) if np.asarray(pick).dtype.kind == "b" else np.asarray(pick, int)
         assert np.array_equal(some["features"], values[index])
         assert some.cohort.id.tolist() == [f"r{i}" for i in index]
         assert some["features"].dtype == np.float32
@@ -364,7 +374,8 @@ def test_one_logit_is_read_as_two():
 
 @pytest.mark.parametrize(
     "arrays, said",
-    [({"logits": np.zeros((9, 2))}, "cohort 'test' has 10 rows"), ({"logits": np.zeros((10, 3))}, r"3 columns and there are 2 classes"),
+    [({"logits": np.zeros((9, 2))}, "cohort 'test' has 10 rows"),
+     ({"logits": np.zeros((10, 3))}, r"3 columns and there are 2 classes"),
      ({"features": np.where(np.arange(20).reshape(10, 2) == 9, np.nan, 1.0)}, r"'features' is not finite in row 5 \(id r4\)"),
      ({"features": np.array(1.0)}, "has shape")],
 )  # fmt: skip

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from rightreasons.models.classifier import Classifier
     from rightreasons.models.extraction import extract
     from rightreasons.models.training import train
+    from rightreasons.study import Study
 
 __version__ = "0.1.0"
 
-__all__ = ["Classifier", "Cohort", "Evidence", "Finding", "audit", "audit_all", "errors", "extract", "report", "train"]
+__all__ = ["Classifier", "Cohort", "Evidence", "Finding", "Study", "audit", "audit_all", "errors", "extract", "report", "train"]
 
 _HOMES = {
     "Classifier": "rightreasons.models.classifier",
     "Cohort": "rightreasons.data.cohort",
     "Evidence": "rightreasons.evidence",
     "Finding": "rightreasons.findings",
+    "Study": "rightreasons.study",
     "audit": "rightreasons.audits",
     "audit_all": "rightreasons.audits",
     "extract": "rightreasons.models.extraction",

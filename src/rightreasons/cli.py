@@ -1,4 +1,4 @@
-"""The command line: demo · check · train · extract · audit · report.
+"""The command line: demo · check · train · extract · audit · sweep · verify · report.
 
 Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rightreasons.evidence import Evidence
     from rightreasons.findings import Finding
     from rightreasons.models.classifier import Classifier
+    from rightreasons.study import Study
 
 app = typer.Typer(
     name="rightreasons",
@@ -89,7 +90,7 @@ COLUMNS: Options = {
     "twin_attribute": _option(str, "column with the twin's attribute"),
     "root": _option(Path, "folder that image paths start from (default: the manifest's)"),
     "map": _option(list[str], "label value=class, e.g. --map=-1=0 for uncertain to negative; repeat"),
-    "bins": _option(list[str], "attribute=edges, e.g. age=40,60,80, or attribute=number of quantile bins; repeat"),
+    "bins": _option(list[str], "attribute=edges, e.g. age=40,60,80 or age=50.0, or attribute=number of quantile bins; repeat"),
     "kind": _option(list[str], "attribute=categorical or attribute=continuous; repeat"),
     "missing": _option(list[str], "a value that means not known; repeat"),
 }
@@ -224,7 +225,7 @@ Seed = Annotated[int, typer.Option(help="seed of every random choice")]
 
 @app.command()
 def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
-    """A planted shortcut on real digits: build it, train on it, audit it, look at the page."""
+    """A planted shortcut on real digits: build, train, audit, look."""
     from rightreasons.demo import demo as run
 
     findings, page = run(out, seed=seed, say=console.print)
@@ -250,7 +251,7 @@ def audit(
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
-    """Audit a model on a table of images, or a table of predictions: runs what the data allow and writes the page."""
+    """Audit a model, or a table of predictions, and write the page. Runs what the data allow and says why the rest did not."""
     from rightreasons.audits import audit_all, needs_of
     from rightreasons.evidence import Evidence
     from rightreasons.report import report as write
@@ -283,7 +284,7 @@ def extract(
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
-    """Run a model over the images once and keep what the audits need; goes on where it was ended."""
+    """Run a model over the images once; keep what audits need. Goes on where it was ended."""
     evidence = _extract(manifest, out, _audits(audits), batch, seed, shared)
     console.print(f"{escape(repr(evidence))}\nevidence is in {escape(str(out / 'evidence'))}")
 
@@ -306,7 +307,7 @@ def train(
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
-    """Train a model on the train split and keep the best epoch on the val split; goes on where it was ended."""
+    """Train on the train split, keep the best epoch on val. Goes on where it was ended."""
     from rightreasons.models.training import train as run
 
     cohort = _cohort(manifest, shared)
@@ -339,7 +340,7 @@ def check(
     everything: Annotated[bool, typer.Option("--all", help="print every row")] = False,
     **shared: Any,
 ) -> None:
-    """Say in seconds what is wrong with a table and a model, row by row and all at once; exit status 1 where something is."""
+    """Say in seconds what is wrong with a table and a model. Row by row, all at once; exit status 1 where something is wrong."""
     from rightreasons.check import check as run
 
     classifier = None if shared.get("model") is None else _classifier(shared)
@@ -365,6 +366,56 @@ def report(
     for folder in folders:
         findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
     _show(findings, write(findings, out, title=title))
+
+
+@app.command()
+def sweep(
+    study: Annotated[Path, typer.Argument(help="a study.toml, or the folder of a study")],
+    out: Annotated[Path | None, typer.Option(help="folder of the study (default: rightreasons-<name>)")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing")] = False,
+    retry_failed: Annotated[bool, typer.Option(help="run units that failed in an earlier sweep once more")] = True,
+) -> None:
+    """Train, extract and measure every unit of a study: does what is missing and nothing else, however it was ended before."""
+    from rightreasons.study import sweep as driver
+
+    if dry_run:
+        _show_plan(driver.planned(study, out, save=False))
+        return
+    found = driver.sweep(study, out, retry_failed=retry_failed, say=lambda line: console.print(line, markup=False))
+    failed = [unit for unit in found.units if found.status(unit) == "failed"]
+    for unit in failed:
+        error = found.run(unit)["error"]
+        console.print(f"failed: {unit}: {error['type']}: {error['message']}", markup=False)
+    console.print(f"the table is {found.folder / 'table.parquet'}", markup=False)
+    if any(found.status(unit) == "done" for unit in found.units):
+        _show(found.findings(), found.folder / "report.html")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="folder of a study")],
+    as_json: Annotated[bool, typer.Option("--json", help="print what is missing as JSON")] = False,
+) -> None:
+    """Check a study against the output checklist, unit by unit; exit status 1 where something is missing."""
+    from rightreasons.study import Study
+    from rightreasons.study.verify import notes, to_json
+    from rightreasons.study.verify import verify as run
+
+    study = Study.open(folder)
+    gaps = run(study)
+    if as_json:
+        print(to_json(study, gaps))
+        raise typer.Exit(1 if gaps else 0)
+    for unit in dict.fromkeys(gap.unit for gap in gaps):
+        console.print(unit or "the study as a whole", style="bold", markup=False)
+        for gap in (gap for gap in gaps if gap.unit == unit):
+            console.print(f"  {gap.item}: {gap.what}", markup=False)
+    for note in notes(study):
+        console.print(f"note: {note}", markup=False)
+    incomplete = len({gap.unit for gap in gaps if gap.unit})
+    console.print(f"{len(study.units) - incomplete} of {len(study.units)} units are complete, {len(gaps)} things are missing")
+    raise typer.Exit(1 if gaps else 0)
 
 
 @app.command()
@@ -399,6 +450,15 @@ def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int,
     model = _classifier(shared)
     _warn_of_random_weights(shared)
     return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed)
+
+
+def _show_plan(study: Study) -> None:
+    from rightreasons.study.sweep import dry_run, estimate
+
+    units = dry_run(study)
+    for unit, status, missing, _ in units.itertuples(index=False):
+        console.print(f"{unit}: {status}" + (f", missing {missing}" if missing else ""), markup=False)
+    console.print(f"{len(units)} units in {study.folder}: {estimate(study, units)}", markup=False)
 
 
 def _show(findings: list[Finding], page: Path) -> None:

@@ -569,8 +569,9 @@ def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) ->
     numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         row = int(np.isnan(numbers).argmax())
+        found = str(cohort.column(column)[row])
         raise DataError(
-            f"{path}, row {row + 1}: {column} is {str(cohort.column(column)[row])!r}, and a probability between 0 and 1 is expected "
+            f"{path}, row {row + 1}: {column} is {found!r}, and a probability between 0 and 1 is expected "
             f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
         )
     return numbers

@@ -311,7 +311,7 @@ def test_what_does_nothing_yet_is_seen(x: Tensor) -> None:
     classifier = Classifier.wrap(net, size=16)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert classifier.cut.features == ("fc:input",) and not classifier.has_spatial
-    with pytest.raises(ModelError, match="features='norm'.*between the features and the head"):
+    with pytest.raises(ModelError, match=r"features='norm'.*between the features and the head"):
         Classifier.wrap(net, features="norm", head="fc", size=16)
     with pytest.raises(ModelError, match="no linear layer's output"):
         Classifier.wrap(Unstarted(scaled=True), size=16)

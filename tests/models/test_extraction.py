@@ -27,7 +27,7 @@ QUICK = {"batch": 8, "chunk": 16, "threads": 1, "device": "cpu", "workers": 1}
 
 
 def small(**settings):
-    given = {"num_classes": 2, "size": (16, 16), "width": 4, "mean": 0.5, "std": 0.5, **settings}
+    given = {"num_classes": 2, "size": (16, 16), "width": 4, "mean": 0.5, "std": 0.5, "verify": False, **settings}
     return Classifier.load("rightreasons.models.small:small_cnn", **given)
 
 
@@ -150,7 +150,9 @@ def test_splits_without_test_rows_are_refused_with_what_there_is(world):
         {"image": world.image, "label": world.label, "split": np.where(world.splits == "test", "holdout", world.splits)},
         split="split", root=world.root,
     )  # fmt: skip
-    with pytest.raises(DataError, match=r"no rows in split 'test' \(it has .*holdout.*\): call the rows .* 'test', or leave split="):
+    with pytest.raises(
+        DataError, match=r"no rows in split 'test' \(it has .*holdout.*\): call the rows .* 'test', or leave split="
+    ):
         extract(small(), renamed, **QUICK)
 
 
@@ -236,7 +238,9 @@ def fragile():
 
 def test_an_output_that_is_not_finite_names_the_image_and_keeps_earlier_chunks(tmp_path):
     cohort = pictures(tmp_path / "data", odd=("bright", 21))
-    with pytest.raises(EvidenceError, match=r"'features' .* not finite for 1 images .* first for id '21\.png' \(21\.png\).*mean="):
+    with pytest.raises(
+        EvidenceError, match=r"'features' .* not finite for 1 images .* first for id '21\.png' \(21\.png\).*mean="
+    ):
         extract(fragile(), {"test": cohort}, ["features", "logits"], out=tmp_path / "e", **{**QUICK, "chunk": 8})
     begun = Evidence.open(tmp_path / "e").begun("test", "features")
     assert missing_chunks(begun).tolist() == [2, 3, 4]
@@ -340,7 +344,9 @@ def kill_job(data, target):
 @pytest.mark.slow
 def test_a_killed_extraction_goes_on_to_the_same_bytes(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "rightreasons.models.extraction", "rightreasons.models.small", "rightreasons.data.planted"])
+    context.set_forkserver_preload(
+        ["pytest", "rightreasons.models.extraction", "rightreasons.models.small", "rightreasons.data.planted"]
+    )
 
     def start(target):
         process = context.Process(target=kill_job, args=(tmp_path / "data", target))

@@ -146,7 +146,10 @@ FURTHER = {
 }
 """Other kinds of network in the same families: distilled, class token, average pool, 1x1 convolution as head, and so on."""
 
-REFUSED = {"volo": "'head' alone: it is combined with 'aux_head'"}
+REFUSED = {
+    "efficientvim": "combines 'heads.0', .* otherwise than by their plain mean",
+    "volo": "'head' alone: it is combined with 'aux_head'",
+}
 """Families that have no feature vector that decides their output, with the reason given."""
 
 TORCHVISION = {

@@ -8,7 +8,7 @@ from typing import Any
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence, as_outputs
-from rightreasons.head import outputs_for
+from rightreasons.families import suggest
 from rightreasons.stats import groups
 
 UNKNOWN_TRAINING = "training rows unknown"
@@ -29,8 +29,12 @@ def alignment_of(
         for value in aligned:
             if str(value) not in levels:
                 raise SettingError(f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}")
-        outputs = outputs_for(list(aligned.values()), evidence.card.classes)
-        return {levels.index(str(v)): int(o) for v, o in zip(aligned, outputs, strict=True)}, "given"
+        classes = [str(c) for c in evidence.card.classes]
+        for label in aligned.values():
+            if str(label) not in classes:
+                known = suggest(str(label), classes)
+                raise SettingError(f"aligned= names the label {label!r}, which is no output of {evidence.card.name}; {known}")
+        return {levels.index(str(v)): classes.index(str(label)) for v, label in aligned.items()}, "given"
     if evidence.training is not None:
         train = evidence.training
         label = as_outputs(train.label, train.classes, evidence.card.classes)

@@ -141,7 +141,8 @@ def save_measurement(measurement: Any, path: str | Path, **made_from: Any) -> Pa
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as stream:
-        np.savez(stream, **{_TOLD: np.array(json.dumps(told))}, **arrays)
+        content: dict[str, Any] = {_TOLD: np.array(json.dumps(told)), **arrays}
+        np.savez(stream, **content)
     partial.replace(path)
     return path
 

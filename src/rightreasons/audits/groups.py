@@ -17,6 +17,7 @@ from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
+from rightreasons.families import suggest
 from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.head import outputs_for
 from rightreasons.stats import calibration, fairness, groups
@@ -331,6 +332,9 @@ def _decide(evidence: Evidence, rows: Decisions, threshold: str) -> tuple[np.nda
 def _positive(evidence: Evidence, positive: Any) -> int | None:
     classes = evidence.card.classes
     if positive is not None:
+        if str(positive) not in map(str, classes):
+            known = suggest(str(positive), map(str, classes))
+            raise SettingError(f"positive={positive!r} is no output of {evidence.card.name}; {known}")
         return int(outputs_for([positive], classes)[0])
     return 1 if len(classes) == 2 else None
 

@@ -487,6 +487,12 @@ def _why_not(record: _Record, chain: list[_Call]) -> str:
     if one and spread:
         also = f"'{spread[-1].name}' ({type(spread[-1].module).__name__}), which runs on every place of a map or token"
         return f"{record.name}: its output is not '{one[-1].name}' alone: it is combined with {also} {spread[-1].made_shape}"
+    if len(one) > 1:
+        heads = ", ".join(f"'{c.name}'" for c in one[-4:])
+        return (
+            f"{record.name}: its output combines {heads} otherwise than by their plain mean (by weights of its own, which "
+            "training changes), so no one linear head stands for it"
+        )
     listed = ", ".join(f"'{c.name}' {c.made_shape}" for c in wide[-4:]) or "none"
     return (
         f"{record.name}: its output is no linear layer's output and no mean of such; layers with {C} outputs: {listed}. "

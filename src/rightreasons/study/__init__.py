@@ -1,4 +1,4 @@
-"""Studies: many models, planned in one file, run once, resumed after anything, tabulated. `Study.open` reads one without torch."""
+"""Studies: many models, planned in one file, run once, resumed after anything, tabulated; read without torch."""
 
 from rightreasons.study.record import Study
 

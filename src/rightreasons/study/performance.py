@@ -31,6 +31,8 @@ class Performance:
     size : (k,) decisions that have a label
     value : (k, 4) the metrics named in METRICS
     draws : (k, B, 4) their bootstrap distributions
+    degradation : (k - 1, B, 4) of each external cohort, draw by draw (eq. 18), positive where it does worse than the
+        internal one: ΔAUC = internal - external, ΔECE = external - internal
     level : of the intervals
     """
 
@@ -38,6 +40,7 @@ class Performance:
     size: np.ndarray
     value: np.ndarray
     draws: np.ndarray
+    degradation: np.ndarray
     level: float
 
     def scalars(self) -> dict[str, float | int | str]:
@@ -49,12 +52,8 @@ class Performance:
                 found |= spread(f"{name}_{metric}", interval(self.value[k, m], self.draws[k, :, m], self.level))
                 if k:
                     lost = BETTER[m] * (self.value[0, m] - self.value[k, m])
-                    found |= spread(f"{name}_delta_{metric}", interval(lost, self.degradation(name)[:, m], self.level))
+                    found |= spread(f"{name}_delta_{metric}", interval(lost, self.degradation[k - 1, :, m], self.level))
         return found
-
-    def degradation(self, cohort: str) -> np.ndarray:
-        """(B, 4) draw by draw (eq. 18), positive where the external cohort does worse: ΔAUC = internal - external, ΔECE the reverse."""
-        return BETTER * (self.draws[0] - self.draws[self.cohort.index(cohort)])
 
 
 def performance(cohorts: Mapping[str, Decisions], *, seed: int = 0, B: int = 2_000, level: float = 0.95) -> Performance:
@@ -67,7 +66,7 @@ def performance(cohorts: Mapping[str, Decisions], *, seed: int = 0, B: int = 2_0
     """
     found = [_one(name, decisions, seed, B) for name, decisions in cohorts.items()]
     size, value, draws = (np.stack(part) for part in zip(*found, strict=True))
-    return Performance(tuple(cohorts), size, value, draws, level)
+    return Performance(tuple(cohorts), size, value, draws, BETTER * (draws[:1] - draws[1:]), level)
 
 
 def _one(name: str, decisions: Decisions, seed: int, B: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

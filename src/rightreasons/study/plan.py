@@ -42,6 +42,7 @@ TABLES = (
 WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}
 LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
 NOT_NUMBERS = ("folder", "workers", "cache")  # keywords of train() and extract() that change no number
+NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
 NOT_PLAIN = ("objective", "stopping", "weights")  # keywords of train() that a file cannot say
 VARIES = ("seed", "lr", "weight_decay")  # settings in which the members of one batched model may differ
 
@@ -66,8 +67,9 @@ class Driver:
     def __post_init__(self) -> None:
         options = {"batched": (True, False, "auto"), "track": ("", "mlflow")}
         for key, known in options.items():
-            if getattr(self, key) not in known:
-                raise SettingError(f"[engine_settings] {key} is {getattr(self, key)!r}; {suggest(str(getattr(self, key)), map(str, known))}")
+            value = getattr(self, key)
+            if value not in known:
+                raise SettingError(f"[engine_settings] {key} is {value!r}; {suggest(str(value), map(str, known))}")
         if self.attempts < 1 or self.split_rows < 1:
             raise SettingError("[engine_settings] attempts and split_rows: give at least 1")
 
@@ -79,7 +81,7 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
     seed = int(asked.get("seed", 0))
     cohorts = _cohorts(asked, base, folder, seed)
     driver, engine = _engine(asked)
-    extraction = _settings(asked.get("extract", {}), extract, where="[extract]", without=("out", "training", "needs", "device", "threads", "seed"))
+    extraction = _settings(asked.get("extract", {}), extract, where="[extract]", without=NOT_EXTRACTION)
     resolved: dict[str, Any] = {
         "format": FORMAT,
         "name": str(asked.get("name", source.stem if source.suffix == ".toml" else folder.name)),
@@ -105,6 +107,13 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
         write(folder / "study.toml", text.encode())
         write_json(folder / PLAN, resolved)
     return Study(folder, resolved)
+
+
+def default_folder(source: Path) -> Path:
+    """Where a study goes when nobody says: `rightreasons-<name>` in the current folder."""
+    if source.is_dir():
+        return source
+    return Path(f"rightreasons-{_parse(_read(source)[0], source).get('name', source.stem)}")
 
 
 # ---- the file ------------------------------------------------------------------------------------------------------------
@@ -139,9 +148,9 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
             raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
 
 
-def _settings(given: Mapping[str, Any], *functions: Callable[..., Any], where: str, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Full settings: the defaults of `functions`, overridden by `given`; keywords in `without` are not the file's to set."""
-    known = {key: value for key, value in families.settings_of(*functions).items() if key not in set(without)}
+def _settings(given: Mapping[str, Any], function: Callable[..., Any], where: str, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Full settings: the defaults of `function`, overridden by `given`; keywords in `without` are not the file's to set."""
+    known = {key: value for key, value in families.settings_of(function).items() if key not in set(without)}
     _refuse_unknown(given, known, where)
     return {**known, **given}
 
@@ -188,9 +197,7 @@ def _cohorts(asked: Mapping[str, Any], base: Path, folder: Path, seed: int) -> d
     return found
 
 
-def _source(
-    table: Mapping[str, Any], base: Path, folder: Path, seed: int, where: str, first: Path | None = None
-) -> Cohort:
+def _source(table: Mapping[str, Any], base: Path, folder: Path, seed: int, where: str, first: Path | None = None) -> Cohort:
     """A cohort from a manifest, from a planted world, or (`world:NAME`) from a further manifest of the data's own world."""
     given = dict(table)
     if ("world" in given) == ("manifest" in given):
@@ -221,7 +228,7 @@ def _training_set(name: str, table: Mapping[str, Any], data: Cohort, folder: Pat
         return planted.redrawn(folder / "world", draw=int(given))
     method = getattr(data, how)
     keywords = _settings(given, method, where=f"{where} {how}")
-    kept = np.isin(data.splits, ("train", "val"), invert=True)
+    kept = ~np.isin(np.asarray(data.splits), ("train", "val"))
     for split in ("train", "val"):
         part = data.on(split)
         scaled = keywords if split == "train" else _scaled(keywords, len(part) / len(data.on("train")))
@@ -239,7 +246,8 @@ def _scaled(keywords: Mapping[str, Any], share: float) -> dict[str, Any]:
 def _told(cohort: Cohort, folder: Path, external: bool) -> dict[str, Any]:
     root, home = cohort.root.absolute(), folder.absolute()
     place = root.relative_to(home) if root.is_relative_to(home) else root
-    return {"rows": len(cohort), "hash": rows_hash(cohort), "root": str(place), "external": external}
+    sizes = {} if cohort.splits is None else {str(name): int((cohort.splits == name).sum()) for name in np.unique(cohort.splits)}
+    return {"rows": len(cohort), "splits": sizes, "hash": rows_hash(cohort), "root": str(place), "external": external}
 
 
 def rows_hash(cohort: Cohort) -> str:
@@ -405,7 +413,7 @@ def _named(units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         content = "" if weights is None else hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
         deciding |= {"format": FORMAT, "load": {**unit["load"], "checkpoint": content}}
         name = f"{unit['architecture']}-{unit['regime']}-s{unit['seed']}{settings}-{_hash(deciding)[:8]}"
-        found["".join(c if c.isalnum() or c in "-_=." else "_" for c in name)] = unit
+        found["".join(c if c.isalnum() or c in "-_=." else "_" for c in name)] = {**unit, "hash": _hash(deciding)}
     return dict(sorted(found.items()))
 
 

@@ -9,6 +9,8 @@
                /row.json                      the unit's row of the table; there when, and only when, the unit is done
     table.parquet  summary.parquet            a row a unit; mean and interval over seeds
     findings/<name>.json  report.html
+
+Every file is written under another name and renamed, so that it is whole wherever it is seen.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 import pandas as pd
 
 from rightreasons import families
+from rightreasons.audits import Need, needs_of
 from rightreasons.audits._contract import load_measurement, measured_class
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError
@@ -87,6 +90,24 @@ class Study:
             return DONE
         status = str(self.run(unit)["status"])
         return PLANNED if status == DONE else status
+
+    def missing(self, unit: str) -> tuple[str, ...]:
+        """The steps that a unit still lacks, in order: train, extract, measure."""
+        if self.row(unit) is not None:
+            return ()
+        place = self.path(unit)
+        made = {"train": "model/model.json", "extract": "predictions/extracted.json"}
+        return (*(step for step, file in made.items() if not (place / file).exists()), "measure")
+
+    def external(self) -> tuple[str, ...]:
+        return tuple(name for name, told in self.plan["cohorts"].items() if told["external"])
+
+    def needs(self) -> list[Need]:
+        """Every array that the audits read of any model, and the logits of the internal and external test rows."""
+        found = {Need("test", name, "logits"): None for name in ("test", *self.external())}
+        for audit in self.plan["audits"].values():
+            found.update(dict.fromkeys(needs_of([audit["method"]], {audit["method"]: audit["settings"]})))
+        return list(found)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -167,7 +188,6 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write under another name and rename, so that the file is whole wherever it is seen."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(data)
@@ -176,7 +196,7 @@ def write(path: Path, data: bytes) -> None:
 
 def write_table(frame: pd.DataFrame, path: Path) -> Path:
     """Write Parquet under another name and rename it; a column of several kinds of value is written as text."""
-    kinds = {name: {type(v) for v in frame[name] if v is not None} for name in frame if frame[name].dtype == object}
+    kinds = {str(name): {type(v) for v in frame[name] if v is not None} for name in frame if frame[name].dtype == object}
     frame = frame.assign(**{name: frame[name].map(_text) for name, found in kinds.items() if len(found) > 1})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")

@@ -1,10 +1,11 @@
 """What a worker does: train, extract and measure one unit, each step skipped where its files are already there.
 
-Everything a step writes appears whole or not at all, and row.json comes last; so a unit may be killed at any moment and run again.
+Everything a step writes appears whole or not at all, and row.json comes last, so a unit may be killed at any moment.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -24,7 +25,6 @@ import pandas as pd
 import torch
 
 from rightreasons import families
-from rightreasons.audits import Need, needs_of
 from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun
@@ -113,7 +113,7 @@ def train_group(study: Study, runs: list[_Run]) -> None:
         for run in runs:
             run.train()
         return
-    from rightreasons.models.batched import train_batched
+    from rightreasons.models.batched import train_batched  # only a batched study needs it
 
     began = time.perf_counter()
     train_batched(
@@ -212,8 +212,9 @@ class _Run:
 
     def extract(self) -> None:
         """Evidence of every cohort, and predictions as tables."""
-        named, needs = self._named(), needed(self.study)
-        wanted = {"needs": sorted(f"{need.cohort}: {need.array}" for need in needs), "cohorts": {k: c.fingerprint for k, c in named.items()}}
+        named, needs = self._named(), self.study.needs()
+        arrays = sorted({f"{need.cohort}: {need.array}" for need in needs})
+        wanted = {"arrays": arrays, "cohorts": {name: cohort.fingerprint for name, cohort in named.items()}}
         marker = self.folder / "predictions" / "extracted.json"
         if marker.exists() and read_json(marker) == wanted:
             return
@@ -237,7 +238,7 @@ class _Run:
         cohort = self._named()[task.cohort]
         rows = np.arange(lo * chunk, min(hi * chunk, len(cohort)))
         place = self.folder / "pieces" / f"{task.cohort}-{lo}-{hi}"
-        needs = [need for need in needed(self.study) if need.cohort == task.cohort]
+        needs = [need for need in self.study.needs() if need.cohort == task.cohort]
         piece = {task.cohort: cohort.select(rows)}
         settings = self.study.plan["extract"]
         extract(self._classifier(), piece, needs, out=place, threads=self.plan["threads"], **settings)
@@ -260,7 +261,7 @@ class _Run:
                     continue
                 stored = whole.begin(name, array, part.shape[1:], part.dtype, chunk, batch=batch)
                 for k in range(0, part.shape[0], chunk):
-                    values = part[k : k + chunk]
+                    values = np.asarray(part[k : k + chunk])
                     stored[int(lo) * chunk + k : int(lo) * chunk + k + len(values)] = values
         shutil.rmtree(self.folder / "pieces")
 
@@ -335,15 +336,6 @@ class _Run:
 # ---- what the steps use --------------------------------------------------------------------------------------------------
 
 
-def needed(study: Study) -> list[Need]:
-    """Every array that the audits read of any model, and the logits of the internal and external test rows."""
-    external = [name for name, told in study.plan["cohorts"].items() if told["external"]]
-    found = {Need("test", name, "logits"): None for name in (INTERNAL, *external)}
-    for audit in study.plan["audits"].values():
-        found.update(dict.fromkeys(needs_of([audit["method"]], {audit["method"]: audit["settings"]})))
-    return list(found)
-
-
 @cache
 def _read_cohort(folder: Path, name: str, content: str) -> Cohort:
     return Study.open(folder).cohort(name)
@@ -360,14 +352,26 @@ def predictions(evidence: Evidence, name: str) -> pd.DataFrame:
     rows = decided.cohort
     values = {"id": rows.id, "label": np.array([*rows.classes, None], dtype=object)[rows.label]}
     for attribute in map(rows.attribute, rows.attributes):
-        known = attribute.kind == "continuous"
-        values[attribute.name] = attribute.values if known else np.array([*attribute.levels, None], dtype=object)[attribute.values]
+        column: np.ndarray = attribute.values
+        if attribute.kind == "categorical":
+            column = np.array([*attribute.levels, None], dtype=object)[attribute.values]
+        values[attribute.name] = column
     p = decided.probability
     return pd.DataFrame(values | {f"p_{value}": p[:, k] for k, value in enumerate(evidence.card.classes)})
 
 
 def _is_of_other_rows(evidence: Evidence, named: Mapping[str, Cohort]) -> bool:
     return any(evidence.fingerprint(name) != named[name].fingerprint for name in evidence.cohorts if name in named)
+
+
+def preload(study: Study) -> None:
+    """Import what the study's networks and audits need, so that workers forked afterwards need not."""
+    for unit in study.plan["units"].values():
+        home = unit["load"]["model"].partition(":")[0]
+        importlib.import_module({"hf": "transformers", "monai": "monai.networks.nets"}.get(home, home))
+    for audit in study.plan["audits"].values():
+        families.member("audits", audit["method"])
+    importlib.import_module("rightreasons.stats._kernels")
 
 
 @cache

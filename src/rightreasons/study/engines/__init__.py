@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a task. `failed` is an error that the unit's run.json keeps; `died` a process that ended without a word."""
+    """What happened to a task: `failed` is an error that run.json keeps, `died` a process that ended without a word."""
 
     kind: Literal["started", "done", "failed", "died"]
     task: Task

@@ -37,9 +37,7 @@ class Engine:
     gpus : numbers of the GPUs to use, all by default; workers take them in turn
     """
 
-    def __init__(
-        self, folder: Path, *, workers: int | None = None, threads: int = 1, gpus: list[int] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *, workers: int | None = None, threads: int = 1, gpus: list[int] | None = None) -> None:
         self.gpus = visible_gpus() if gpus is None else list(gpus)
         self.workers = workers or len(self.gpus) or max(1, cores() // threads)
         if self.workers < 1 or threads < 1:
@@ -174,9 +172,11 @@ def serve(folder: Path, threads: int, driver: int) -> None:
     os.dup2(2, 1)  # whatever an import prints must not stand among the messages
     import torch
 
-    from rightreasons.study.run import work
+    from rightreasons.study.record import Study
+    from rightreasons.study.run import preload, work
 
     torch.set_num_threads(threads)
+    preload(Study.open(folder))
     running: dict[int, str] = {}
     woken, wake = os.pipe()
     os.set_blocking(woken, False)

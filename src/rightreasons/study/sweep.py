@@ -1,0 +1,243 @@
+"""The driver of a study: what is missing becomes tasks, an engine runs them, then come the table, the findings and the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from rightreasons.errors import SettingError
+from rightreasons.study import summary, track
+from rightreasons.study.engines import Engine, Event, Task, connect
+from rightreasons.study.engines.local import cores
+from rightreasons.study.plan import default_folder, plan
+from rightreasons.study.record import DONE, FAILED, RUN, Study, locked, now, read_json, write_json
+from rightreasons.study.watch import Watch, duration
+
+POLL_SECONDS = 0.5
+
+
+def sweep(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    retry_failed: bool = True,
+    say: Callable[[str], None] = print,
+) -> Study:
+    """Do what a study lacks and nothing else; a second call goes on where the first was ended.
+
+    Parameters
+    ----------
+    source : a study.toml, or the folder of a study
+    out : the study's folder; `rightreasons-<name>` in the current one by default
+    retry_failed : run units that failed in an earlier sweep once more
+    """
+    study = planned(source, out)
+    todo = [unit for unit in study.units if study.missing(unit) and (retry_failed or study.status(unit) != FAILED)]
+    say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
+    if todo:
+        _run(study, todo)
+    study.save_table()
+    summary.save_summary(study)
+    summary.conclude(study)
+    return study
+
+
+def planned(source: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, save: bool = True) -> Study:
+    """The study that a file describes, resolved against its data."""
+    place = Path(source)
+    folder = Path(out) if out is not None else default_folder(place)
+    if place.is_dir() and folder.absolute() != place.absolute():
+        raise SettingError(f"{place} is a study's own folder; to make another, give its study.toml and --out {folder}")
+    return plan(place, folder, save=save)
+
+
+def dry_run(study: Study) -> pd.DataFrame:
+    """A row a unit: its status, the steps it lacks, and the seconds they may take (NaN where nothing like it was timed yet)."""
+    typical = _typical_seconds(study)
+    rows = []
+    for unit in study.units:
+        told, missing = study.plan["units"][unit], study.missing(unit)
+        seconds = sum(typical.get((told["architecture"], step), typical.get(("", step), float("nan"))) for step in missing)
+        rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(missing), "seconds": seconds})
+    return pd.DataFrame(rows, columns=["unit", "status", "missing", "seconds"])
+
+
+def estimate(study: Study, units: pd.DataFrame) -> str:
+    """How long what is missing (`units` of `dry_run`) may take, in words."""
+    settings = study.plan["engine_settings"]
+    workers = settings.get("workers") or max(1, cores() // settings.get("threads", 1))
+    todo = units[units["missing"] != ""]
+    if not len(todo):
+        return "nothing is missing"
+    timed = todo["seconds"].dropna()
+    if not len(timed):
+        return f"{len(todo)} units to do; no unit has been timed yet, so the time is unknown"
+    total = duration(timed.mean() * len(todo) / workers)
+    return f"{len(todo)} units to do, about {total} at {workers} at a time, from what has been timed so far"
+
+
+# ---- running -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Graph:
+    """Tasks that wait for others."""
+
+    waiting: dict[str, tuple[Task, set[str]]] = field(default_factory=dict)
+
+    def add(self, task: Task, *after: Task) -> Task:
+        self.waiting[task.key] = (task, {before.key for before in after})
+        return task
+
+    def ready(self) -> Iterator[Task]:
+        for key in [key for key, (_, after) in self.waiting.items() if not after]:
+            yield self.waiting.pop(key)[0]
+
+    def done(self, task: Task) -> None:
+        for _, after in self.waiting.values():
+            after.discard(task.key)
+
+    def drop(self, task: Task) -> list[Task]:
+        """Give up what waits for a task, and what waits for that."""
+        lost = [other for other, after in self.waiting.values() if task.key in after]
+        for other in lost:
+            self.waiting.pop(other.key, None)
+        return lost + [further for other in lost for further in self.drop(other)]
+
+
+def _run(study: Study, todo: list[str]) -> None:
+    driver = study.plan["driver"]
+    library = track.tracker(driver["track"])
+    graph = tasks(study, todo)
+    engine = connect(study.plan["engine"], study.folder, study.plan["engine_settings"])
+    tries: dict[str, int] = {}
+    open_tasks = 0
+    try:
+        with Watch(
+            f"study {study.name}", len(study.units), len(study.units) - len(todo), engine.workers, _expected(study)
+        ) as watch:
+            open_tasks += _submit(graph, engine)
+            while open_tasks:
+                watch.tick()
+                event = engine.next_event(POLL_SECONDS)
+                if event is None:
+                    continue
+                if event.kind == "started":
+                    watch.started(event.task)
+                elif event.kind == "died" and _try_again(study, event, tries, driver["attempts"]):
+                    watch.ended(event.task, f"died ({event.cause}), tried again", is_unit=False)
+                    engine.submit(event.task)
+                else:
+                    _settle(study, event, graph, watch)
+                    open_tasks += _submit(graph, engine) - 1
+                    if event.kind == "done" and event.task.step == "all":
+                        track.log(library, study, event.task.units[0])
+    finally:
+        engine.close()
+
+
+def _submit(graph: _Graph, engine: Engine) -> int:
+    ready = list(graph.ready())
+    for task in ready:
+        engine.submit(task)
+    return len(ready)
+
+
+def _settle(study: Study, event: Event, graph: _Graph, watch: Watch) -> None:
+    """A task is over for good."""
+    if event.kind == "done":
+        graph.done(event.task)
+        watch.ended(event.task, DONE, is_unit=event.task.step == "all")
+        return
+    lost = graph.drop(event.task)
+    over = {unit for task in (event.task, *lost) if task.step == "all" for unit in task.units}
+    watch.failed += len(over)
+    watch.ended(event.task, f"failed: {_why(study, event)}", is_unit=False)
+
+
+def _why(study: Study, event: Event) -> str:
+    error = study.run(event.task.units[0]).get("error")
+    return event.cause if error is None else f"{error['type']}: {error['message']}"
+
+
+def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int) -> bool:
+    """Write the cause of a worker's death into run.json of its units; after the last attempt they have failed."""
+    tries[event.task.key] = tries.get(event.task.key, 0) + 1
+    is_last = tries[event.task.key] >= attempts
+    with locked(study.folder, event.task.units):
+        for unit in event.task.units:
+            told = study.run(unit)
+            if study.row(unit) is not None:
+                continue
+            if not told["attempts"] or told["attempts"][-1]["cause"]:
+                told["attempts"].append({"time": now(), "step": event.task.step, "did": [], "cause": ""})
+            told["attempts"][-1]["cause"] = event.cause
+            told["status"] = "planned"
+            if is_last:
+                message = f"the worker died {attempts} times, last: {event.cause}; its words are in runs/{unit}/log.txt"
+                told |= {
+                    "status": FAILED,
+                    "finished": now(),
+                    "error": {"type": "WorkerDied", "message": message, "traceback": ""},
+                }
+            write_json(study.path(unit) / RUN, told)
+    return not is_last
+
+
+def tasks(study: Study, todo: list[str]) -> _Graph:
+    """What is missing, as tasks: batched groups and large extractions come before the units that need them."""
+    graph, units = _Graph(), study.plan["units"]
+    groups: dict[str, Task] = {}
+    for unit in todo:
+        members = units[unit]["batched"]
+        key = ",".join(members)
+        if members and key not in groups:
+            together = tuple(sorted(other for other in units if units[other]["batched"] == members))
+            if any("train" in study.missing(other) for other in together):
+                groups[key] = graph.add(Task(f"{together[0]} and {len(together) - 1} more, batched", together, "train"))
+        first = [groups[key]] if key in groups else []
+        pieces = list(_pieces(study, unit)) if "extract" in study.missing(unit) else []
+        if pieces and not first and "train" in study.missing(unit):
+            first = [graph.add(Task(f"{unit} train", (unit,), "train"))]
+        before = [graph.add(piece, *first) for piece in pieces] or first
+        graph.add(Task(unit, (unit,)), *before)
+    return graph
+
+
+def _pieces(study: Study, unit: str) -> Iterator[Task]:
+    """The extraction of large cohorts in pieces of whole chunks."""
+    most, chunk = study.plan["driver"]["split_rows"], study.plan["extract"]["chunk"]
+    inside = study.plan["cohorts"][study.plan["units"][unit]["cohort"]]["splits"]
+    sizes = {**inside, "twin": inside.get("test", 0), **{name: study.plan["cohorts"][name]["rows"] for name in study.external()}}
+    for cohort in dict.fromkeys(need.cohort for need in study.needs()):
+        rows = sizes.get(cohort, 0)
+        if rows <= most:
+            continue
+        step, total = max(1, most // chunk), -(-rows // chunk)
+        for lo in range(0, total, step):
+            hi = min(lo + step, total)
+            yield Task(f"{unit} {cohort} rows {lo * chunk} to {min(hi * chunk, rows)}", (unit,), "extract", cohort, (lo, hi))
+
+
+# ---- times ---------------------------------------------------------------------------------------------------------------
+
+
+def _typical_seconds(study: Study) -> dict[tuple[str, str], float]:
+    """(architecture, step) → mean seconds of what was timed; the architecture is "" for the mean over all."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for file in study.folder.glob(f"runs/*/{RUN}"):
+        told = read_json(file)
+        for step, seconds in told.get("times", {}).items():
+            for architecture in (told["plan"]["architecture"], ""):
+                times.setdefault((architecture, step), []).append(seconds)
+    return {key: sum(values) / len(values) for key, values in times.items()}
+
+
+def _expected(study: Study) -> float | None:
+    typical = _typical_seconds(study)
+    steps = [seconds for (architecture, _), seconds in typical.items() if not architecture]
+    return sum(steps) if steps else None

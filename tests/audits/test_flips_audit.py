@@ -1,0 +1,270 @@
+"""Flips: a change in the cue's direction is a shortcut, noise and the other direction are not, and few twins decide nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from rightreasons.audits import audit, audit_all
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import NotRun, SettingError
+from rightreasons.evidence import Evidence
+
+N = 120
+LEVELS = np.array(["f", "m"])
+
+
+def rows(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 2, n), rng.integers(0, 2, n)
+
+
+def cohort_of(y, cue, name="test", ids=None, **columns) -> Cohort:
+    given = {"id": [f"r{i}" for i in range(len(y))] if ids is None else ids, "label": list(y), "cue": list(cue), **columns}
+    return Cohort.from_columns(given, attribute="cue", name=name, **{k: k for k in ("subject", "case") if k in columns})
+
+
+def evidence_of(y, a, z, z_twin, *, training="aligned", twin_cue=None, used=(), **columns) -> Evidence:
+    """Test rows with attribute codes `a`, twins with the other one; one logit each."""
+    cohorts = {
+        "test": cohort_of(y, LEVELS[a], **columns),
+        "twin": cohort_of(y, LEVELS[1 - a] if twin_cue is None else twin_cue, "twin", **columns),
+    }
+    train = None
+    if training:
+        ty = np.arange(200) % 2
+        train = cohort_of(ty, LEVELS[ty if training == "aligned" else 1 - ty], "train", ids=[f"t{i}" for i in range(200)])
+    return Evidence.from_arrays(cohorts, {"test": {"logits": z}, "twin": {"logits": z_twin}}, training=train, used=used)
+
+
+def run(evidence, B=300, **settings):
+    return audit("flips", evidence, B=B, **settings)
+
+
+def value(finding, start):
+    return next(e for e in finding.estimates if e.name.startswith(start))
+
+
+# ---- meaning -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_ignores_the_cue_shows_no_evidence(rng):
+    y, a = rows()
+    z = 2.0 * y - 1 + rng.normal(size=N)
+    finding = run(evidence_of(y, a, z, z)).finding()
+    assert finding.verdict == "no evidence"
+    assert value(finding, "mean change").value == pytest.approx(0)
+    assert value(finding, "decisions that flip").value == 0
+    assert finding.row == "reliance" and "not beyond the tolerance of 0.02" in finding.sentence
+
+
+def test_a_model_that_uses_the_cue_is_a_shortcut_of_the_right_size(rng):
+    y, a = rows()
+    base = 0.5 * (2 * y - 1) + rng.normal(size=N)
+    z, z_twin = base + 1.5 * (2 * a - 1), base + 1.5 * (1 - 2 * a)
+    finding = run(evidence_of(y, a, z, z_twin)).finding()
+    p, q = expit(z), expit(z_twin)
+    towards = np.where(1 - a == 1, q - p, p - q)  # the twin's cue stands for label 1 - a
+    flip = (z > 0) != (z_twin > 0)
+    assert finding.verdict == "shortcut"
+    assert value(finding, "mean change of probability towards").value == pytest.approx(towards.mean())
+    assert value(finding, "mean absolute").value == pytest.approx(np.abs(q - p).mean())
+    assert value(finding, "decisions that flip").value == pytest.approx(flip.mean())
+    assert value(finding, "decisions that flip to").value == pytest.approx((flip & ((z_twin > 0) == 1 - a)).mean())
+    mean = value(finding, "mean change")
+    assert mean.low < mean.value < mean.high
+    assert mean.high - mean.low == pytest.approx(2 * 1.96 * towards.std() / np.sqrt(N), rel=0.2)
+    assert "the model relies on it" in finding.sentence
+
+
+def test_a_model_that_moves_away_from_the_aligned_label_is_not_called_a_shortcut(rng):
+    y, a = rows()
+    base = rng.normal(size=N)
+    finding = run(evidence_of(y, a, base + 1.5 * (2 * a - 1), base + 1.5 * (1 - 2 * a), training="against")).finding()
+    assert finding.verdict == "no evidence"
+    assert value(finding, "mean change").high < -0.02
+    assert value(finding, "mean absolute").value > 0.2
+    assert "moves against the cue" in finding.sentence
+
+
+def test_the_direction_follows_the_alignment_that_is_given(rng):
+    y, a = rows()
+    base = rng.normal(size=N)
+    evidence = evidence_of(y, a, base + 2 * a, base + 2 * (1 - a), training=None)
+    with_cue, against = (run(evidence, aligned=pi).finding() for pi in ({"f": 0, "m": 1}, {"f": 1, "m": 0}))
+    assert (with_cue.verdict, against.verdict) == ("shortcut", "no evidence")
+    assert value(with_cue, "mean change").value == pytest.approx(-value(against, "mean change").value)
+
+
+def test_without_an_alignment_the_absolute_change_counts(rng):
+    y, a = rows()
+    base = rng.normal(size=N)
+    evidence = evidence_of(y, a, base + 1.5 * a, base + 1.5 * (1 - a), training=None)
+    finding = run(evidence).finding()
+    change = np.abs(expit(base + 1.5 * a) - expit(base + 1.5 * (1 - a)))
+    assert finding.verdict == "shortcut"
+    assert value(finding, "mean change of probability").value == pytest.approx(change.mean())
+    check = next(c for c in finding.checks if "stands for a label" in c.name)
+    assert check.passed is False and "the absolute change is used" in check.note
+
+
+def test_a_change_within_the_tolerance_is_no_shortcut_however_certain(rng):
+    y, a = rows(2000)
+    base = rng.normal(size=2000)
+    finding = run(evidence_of(y, a, base + 0.03 * a, base + 0.03 * (1 - a))).finding()
+    assert value(finding, "mean change").low > 0
+    assert finding.verdict == "no evidence"
+    assert run(evidence_of(y, a, base + 0.03 * a, base + 0.03 * (1 - a)), tolerance=0.0).finding().verdict == "shortcut"
+
+
+@pytest.mark.parametrize("spread, training", [(0.5, "aligned"), (0.05, None)])
+def test_symmetric_noise_between_twins_raises_no_alarm(spread, training):
+    alarms = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        y, a = rows(60, seed)
+        z = 2.0 * y - 1 + rng.normal(size=60)
+        alarms += run(evidence_of(y, a, z, z + spread * rng.normal(size=60), training=training), B=200).verdict == "shortcut"
+    assert alarms <= 5  # the lower limit must pass 0.02: below the nominal 2.5 %
+
+
+# ---- how many, and whose ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n, verdict", [(29, "inconclusive"), (30, "shortcut")])
+def test_fewer_than_thirty_twins_decide_nothing(n, verdict):
+    y, a = rows(n)
+    finding = run(evidence_of(y, a, 3.0 * (2 * a - 1), 3.0 * (1 - 2 * a))).finding()
+    assert finding.verdict == verdict
+    check = next(c for c in finding.checks if "twins" in c.name)
+    assert check.decides and check.passed is (n >= 30)
+    assert n == 30 or finding.sentence.startswith("Only 29 test images have a twin")
+
+
+def test_only_twins_whose_cue_stands_for_a_label_count(rng):
+    """100 twins of which 20 have a direction are 20."""
+    y, a = np.arange(100) % 2, np.repeat([0, 1], [80, 20])
+    z = 3.0 * (2 * a - 1)
+    finding = run(evidence_of(y, a, z, -z, training=None), aligned={"f": 0}).finding()
+    assert finding.verdict == "inconclusive"
+    assert finding.sentence.startswith("Only 20 test images have a twin whose attribute stands for a label")
+    assert "80 twins without one left out" in next(c.note for c in finding.checks if "stands for" in c.name)
+
+
+def test_no_twins_is_not_run():
+    y, a = rows()
+    evidence = Evidence.from_arrays(cohort_of(y, LEVELS[a]), {"logits": np.zeros(N)})
+    with pytest.raises(NotRun, match="no twins: name the column"):
+        run(evidence)
+    (finding,) = audit_all(evidence, audits=["flips"])
+    assert finding.not_run.startswith("no twins") and finding.verdict is None
+
+
+def test_twins_that_changed_nothing_or_belong_to_no_test_row_are_not_run():
+    y, a = rows(40)
+    with pytest.raises(NotRun, match="every twin has the attribute of its image"):
+        run(evidence_of(y, a, np.zeros(40), np.zeros(40), twin_cue=LEVELS[a]))
+    cohorts = {"test": cohort_of(y, LEVELS[a]), "twin": cohort_of(y, LEVELS[1 - a], "twin", ids=[f"q{i}" for i in range(40)])}
+    with pytest.raises(NotRun, match="no test row has a twin"):
+        run(Evidence.from_arrays(cohorts, {name: {"logits": np.zeros(40)} for name in cohorts}))
+
+
+def test_twins_are_paired_by_id_and_rows_without_one_are_counted(rng):
+    y, a = rows(60)
+    z = 3.0 * (2 * a - 1)
+    order = rng.permutation(60)[:45]
+    cohorts = {
+        "test": cohort_of(y, LEVELS[a]),
+        "twin": cohort_of(y[order], LEVELS[1 - a[order]], "twin", ids=[f"r{i}" for i in order]),
+    }
+    evidence = Evidence.from_arrays(cohorts, {"test": {"logits": z}, "twin": {"logits": -z[order]}})
+    m = run(evidence, aligned={"f": 0, "m": 1}).measurements[0]
+    assert (m.n, m.without_twin) == (45, 15)
+    assert np.allclose(m.change, expit(3) - expit(-3))
+
+
+def test_used_test_rows_have_no_say():
+    y, a = rows(80)
+    z = np.where(np.arange(80) < 40, 3.0, 0.0) * (2 * a - 1)
+    evidence = evidence_of(y, a, z, -z, used=[f"r{i}" for i in range(40)])
+    m = run(evidence).measurements[0]
+    assert m.n == 40 and m.mean.value == pytest.approx(0)
+
+
+def test_subjects_are_drawn_whole(rng):
+    y, a = (np.repeat(v, 10) for v in rows(20))
+    shift = np.repeat(rng.normal(1, 1, 20), 10)
+    subject = np.repeat(np.arange(20), 10).astype(str)
+    with_subjects, alone = (
+        run(evidence_of(y, a, shift * (2 * a - 1), shift * (1 - 2 * a), **more)).measurements[0]
+        for more in ({"subject": subject}, {})
+    )
+    assert (with_subjects.n_subjects, alone.n_subjects) == (20, None)
+    assert with_subjects.mean.value == pytest.approx(alone.mean.value)
+    assert with_subjects.mean.high - with_subjects.mean.low > 2 * (alone.mean.high - alone.mean.low)
+
+
+def test_both_sides_of_a_case_rest_on_the_same_images():
+    """A case of two images of which one has a twin: only that image counts."""
+    n = 40
+    y, a = (np.repeat(v, 2) for v in rows(n))
+    z = np.tile([1.0, -5.0], n)
+    case = np.repeat(np.arange(n), 2).astype(str)
+    first = np.arange(0, 2 * n, 2)
+    twin = cohort_of(y[first], LEVELS[1 - a[first]], "twin", ids=[f"r{i}" for i in first], case=case[first])
+    cohorts = {"test": cohort_of(y, LEVELS[a], case=case), "twin": twin}
+    m = run(Evidence.from_arrays(cohorts, {"test": {"logits": z}, "twin": {"logits": z[first]}})).measurements[0]
+    assert (m.n, m.without_twin) == (n, n)
+    assert np.allclose(m.absolute.value, 0)
+
+
+def test_several_classes_change_by_half_the_sum_over_them(rng):
+    y, a = np.arange(60) % 3, np.arange(60) % 2
+    logits, twins = rng.normal(size=(60, 3)), rng.normal(size=(60, 3))
+    cohorts = {"test": cohort_of(y, LEVELS[a]), "twin": cohort_of(y, LEVELS[1 - a], "twin")}
+    m = run(Evidence.from_arrays(cohorts, {"test": {"logits": logits}, "twin": {"logits": twins}})).measurements[0]
+    p, q = (np.exp(v) / np.exp(v).sum(1, keepdims=True) for v in (logits, twins))
+    assert m.absolute.value == pytest.approx((np.abs(p - q).sum(1) / 2).mean())
+    assert m.flips.value == pytest.approx((logits.argmax(1) != twins.argmax(1)).mean())
+
+
+def test_a_continuous_cue_uses_the_absolute_change(rng):
+    y = np.arange(60) % 2
+    value_of = rng.uniform(size=60)
+    cohorts = {"test": cohort_of(y, value_of), "twin": cohort_of(y, 1 - value_of, "twin")}
+    evidence = Evidence.from_arrays(cohorts, {"test": {"logits": 4 * value_of}, "twin": {"logits": 4 * (1 - value_of)}})
+    finding = run(evidence).finding()
+    assert finding.verdict == "shortcut"
+    assert "needs bins" in next(c.note for c in finding.checks if "stands for" in c.name)
+
+
+def test_groups_say_what_the_cue_was_changed_from_and_to():
+    y, a = rows(200)
+    m = run(evidence_of(y, a, 2.0 * a, 2.0 * (1 - a))).measurements[0]
+    assert set(m.group_name) == {f"label = {i}, cue {x}" for i in (0, 1) for x in ("f → m", "m → f")}
+    assert m.group_size.sum() == 200
+
+
+def test_a_label_that_no_output_stands_for_is_refused():
+    y, a = rows(40)
+    with pytest.raises(SettingError, match="aligned= names the label 'horse'"):
+        run(evidence_of(y, a, np.zeros(40), np.zeros(40)), aligned={"f": "horse"})
+
+
+def test_pictures_show_the_most_changed_pairs_with_the_names_of_the_decisions(tmp_path):
+    from rightreasons.data import planted
+
+    world = planted.digits(tmp_path, n=120, pixels=16, fractions={"test": 1.0})
+    test, twin = world.on("test"), world.on("test").twins()
+    size = np.linspace(0, 3, len(test))
+    sign = 2 * test.attribute("cue").values - 1
+    arrays = {"test": {"logits": size * sign}, "twin": {"logits": -size * sign}}
+    evidence = Evidence.from_arrays({"test": test, "twin": twin}, arrays, classes=["0", "1"])
+    m = run(evidence, aligned={0: 0, 1: 1}, pictures=4).measurements[0]
+    assert m.pictures.shape == (4, 96, 192, 3)
+    assert np.allclose(m.picture_change, np.sort(m.change)[::-1][:4])
+    assert not np.array_equal(m.pictures[0, :, :96], m.pictures[0, :, 96:])
+    assert "decided" in m.captions[0] and "the twin" in m.captions[0]
+    gallery = next(e for e in run(evidence, pictures=2).finding().exhibits if e.kind == "gallery")
+    assert len(gallery.items) == 2
