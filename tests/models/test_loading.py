@@ -320,3 +320,11 @@ def test_real_weights_are_read_and_hold_the_identity() -> None:
     torch.testing.assert_close(expected, own, rtol=0, atol=0)
     torch.testing.assert_close(classifier.head(z).detach(), own, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(classifier.head_data(z.numpy()), own.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_random_weights_say_that_they_are_fresh_and_brought_ones_do_not(tmp_path) -> None:
+    fresh = Classifier.load("timm:resnet18", num_classes=2)
+    assert fresh.card["start"] == "fresh"
+    fresh.save(tmp_path)
+    brought = Classifier.load("timm:resnet18", checkpoint=tmp_path / "model.safetensors", num_classes=2)
+    assert brought.card["start"] is None

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.models.classifier import Classifier
@@ -71,7 +72,8 @@ class StackedNetwork:
             return functional_call(self.whole, own, (Seen(*parts), numbers, epoch, step))
 
         in_seed = vmap(loss, in_dims=(0, 0, None, None, None, None), randomness="error")
-        losses = vmap(in_seed, randomness="error")({**leaves, **self.frozen, **self.buffers}, self.numbers, *seen.parts)
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no batching rule
+            losses = vmap(in_seed, randomness="error")({**leaves, **self.frozen, **self.buffers}, self.numbers, *seen.parts)
         found = torch.autograd.grad(losses.float().sum(), list(leaves.values()), allow_unused=True)
         return losses.detach(), dict(zip(leaves, found))
 
@@ -84,7 +86,8 @@ class StackedNetwork:
             return functional_call(self.whole, own, (of,))
 
         both = vmap(vmap(one, in_dims=(0, None)), in_dims=(0, None if is_shared else 0))
-        return both({**self.params, **self.frozen, **self.buffers}, x).float()
+        with sdpa_kernel(SDPBackend.MATH):
+            return both({**self.params, **self.frozen, **self.buffers}, x).float()
 
     def kept(self, pick: Callable[[Tensor], Tensor], params: Mapping[str, Tensor]) -> None:
         """Go on with some of the copies, whose parameters are now these."""
@@ -222,4 +225,9 @@ def _random_layers(module: nn.Module) -> Iterator[tuple[str, float]]:
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             yield name, float(layer.p)
         elif type(layer).__name__ in ("DropPath", "StochasticDepth", "PatchDropout"):
-            yield name, float(next(p for p in (getattr(layer, k, None) for k in ("drop_prob", "p", "prob", "rate")) if p is not None) or 0.0)
+            yield (
+                name,
+                float(
+                    next(p for p in (getattr(layer, k, None) for k in ("drop_prob", "p", "prob", "rate")) if p is not None) or 0.0
+                ),
+            )

@@ -1,27 +1,26 @@
-"""Many small classifiers trained as one batched model (torch.func): the losses of `training.train` for each, in far fewer kernels.
+"""Many small classifiers trained as one batched model (torch.func): what `training.train` gives for each, in far fewer kernels.
 
 What `train` does one after the other is done for S seeds x L settings at once. Models of one seed share their batches, so that
-their first layer is one product. Everything a model leaves behind is what `train` would leave.
+their first layer is one product. Every model leaves behind what `train` would leave.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
+import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
@@ -32,15 +31,16 @@ from rightreasons.models._examples import Examples, examples
 from rightreasons.models._meter import Meter
 from rightreasons.models._plan import Settings, claim, write
 from rightreasons.models._stacked import StackedOptimizer, schedule_factors
+from rightreasons.models._stacked_network import Seen, StackedNetwork, differing_numbers, put, why_not
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.training import Batch, Objective, evaluate, train
+from rightreasons.models.training import Augment, Objective, evaluate, train
 
 VARIES = ("seed", "lr", "weight_decay")
 """Settings in which the models of one group may differ, beside `regime` and the numbers of their objectives."""
 
 MOST_PARAMETERS = 2_000_000
+SMALL_FLOPS = 1_000_000
 GROUP = "group.pt"
-TRIAL_TOLERANCE = 1e-3
 
 
 def train_batched(
@@ -51,37 +51,34 @@ def train_batched(
     folders: Sequence[str | os.PathLike[str]] | None = None,
     threads: int | None = None,
 ) -> list[Classifier | TrainingError]:
-    """Train copies of networks of one architecture as one; every result is that of `train` within float tolerance.
+    """Train copies of networks of one architecture as one; each is what `train` would give, within float tolerance.
 
-    A model that stops early, or whose loss is no longer finite, leaves the group: the others go on, and in its place the list
-    has its TrainingError.
+    A model that stops early, or whose loss is no longer finite, leaves the group and the others go on; in the place of one that
+    diverged the list has its TrainingError.
 
     Parameters
     ----------
-    settings : keywords of `train`, one mapping a model; equal but for `VARIES`, `regime`, and numbers that objectives of one class
-        (or `functools.partial` of one function) hold as attributes
+    settings : keywords of `train`, one mapping a model; equal but for `VARIES`, `regime`, and numbers that objectives of one
+        class (or `functools.partial` of one function) hold
     folders : one a model, for what `train` writes. The first also holds the group's checkpoint: a second call with the same
         plan goes on after the last whole epoch. A model's plan names its group, because the others may change its last bits.
-    threads : overrides those of `settings`
+    threads : instead of those in `settings`
     """
     members = _members(classifiers, cohort, settings, folders, threads)
-    group = _Group(members)
-    places = [m.folder for m in members]
-    if all(place is not None and claim(place, m.plan) for place, m in zip(places, members)):
-        (Path(places[0] or "") / GROUP).unlink(missing_ok=True)
-        return [training._finished(Path(m.folder or ""), m.objective, m.classifier) for m in members]
     first = members[0]
-    with training._threads(first.settings.threads), training._own_randomness(group.device):
-        group.decode()
-        reason = group.refusal()
-        if reason:
-            raise TrainingError(f"{len(members)} copies of {first.classifier.name} cannot train as one: {reason}")
-        group.begin()
+    finished = [member.folder is not None and claim(member.folder, member.plan) for member in members]
+    if all(finished):
+        _end(first)
+        return [training._finished(Path(m.folder or ""), m.objective, m.classifier) for m in members]
+    device = training._device(first.settings.device)
+    with training._threads(first.settings.threads), training._own_randomness(device):
+        _decode(members)
+        group = _Group(members, device)
         group.resume(first.folder)
         _loop(group, first.folder)
-        done = [group.finish(m) for m in members]
-    if first.folder is not None and not group.errors:
-        (first.folder / GROUP).unlink(missing_ok=True)
+        done = [group.finish(member, is_there) for member, is_there in zip(members, finished)]
+    if not any(isinstance(one, TrainingError) for one in done):
+        _end(first)
     return done
 
 
@@ -89,18 +86,119 @@ def refusal(classifier: Classifier) -> str:
     """Why copies of this network cannot be trained as one; empty if they can."""
     size = sum(p.numel() for p in classifier.module.parameters())
     if size > MOST_PARAMETERS:
-        return f"it has {size:,} parameters, and batching serves small networks of at most {MOST_PARAMETERS:,}"
-    x = torch.randn(4, classifier.geometry.channels, *classifier.geometry.size, generator=torch.Generator().manual_seed(0))
-    y = torch.arange(4) % classifier.C
-    return _trial(classifier.copy(), training.cross_entropy, _Seen(x.to(classifier.device), y, {}, torch.ones(4)))
+        return f"it has {size:,} parameters, and batching serves networks of at most {MOST_PARAMETERS:,}"
+    shape = (4, classifier.geometry.channels, *classifier.geometry.size)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    seen = Seen(
+        *(part.to(classifier.device) for part in (x, torch.arange(4) % classifier.C)), {}, torch.ones(4, device=classifier.device)
+    )
+    return why_not(classifier, training.cross_entropy, seen)
 
 
 def is_small(classifier: Classifier) -> bool:
-    """Whether batching pays: kernels so short that starting them is most of the time."""
-    with torch.no_grad(), _Work() as work:
-        x = torch.zeros(2, classifier.geometry.channels, *classifier.geometry.size, device=classifier.device)
+    """Whether batching pays: so little work per image that most of a step's time is spent on starting its kernels."""
+    x = torch.zeros(1, classifier.geometry.channels, *classifier.geometry.size, device=classifier.device)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
         classifier.logits(x)
-    return work.products / 2 <= SMALL_PRODUCTS
+    return counter.get_total_flops() <= SMALL_FLOPS
+
+
+# ---- the loop -----------------------------------------------------------------------------------------------------------
+
+
+def _loop(group: _Group, folder: Path | None) -> None:
+    first = group.members[0]
+    what = f"train {len(group.members)} models as one: {first.classifier.name} ({first.settings.regime})"
+    with Meter(what, first.settings.epochs * group.steps, group.epoch * group.steps) as meter:
+        while group.grid.size:
+            started = time.perf_counter()
+            losses = _epoch(group, meter)
+            logits = _logits(group)
+            share = (time.perf_counter() - started) / group.grid.size
+            for (s, j), number in np.ndenumerate(group.grid):
+                _end_epoch(group, group.members[number], (s, j), losses[:, s, j], logits[s, j], share)
+            group.epoch += 1
+            group.keep(*_going_on(group))
+            group.save(folder)
+            going = group.grid.size
+            meter.say(f"epoch {group.epoch}: mean loss {np.nanmean(losses):.3f}, {going} models go on")
+
+
+def _epoch(group: _Group, meter: Meter) -> np.ndarray:
+    """One pass over the training rows; losses (steps, S, L)."""
+    batch, device, epoch = group.members[0].settings.batch, group.device, group.epoch
+    losses: list[Tensor] = []
+    with ExitStack() as streams:
+        leaders = [group.members[number] for number in group.grid[:, 0]]
+        draws = [training._generator(m.settings.seed, f"augmentation in epoch {epoch}", device) for m in leaders]
+        sources = [m.fit.batches(group.template, batch, m.fit.order(batch, m.settings.seed, epoch)) for m in leaders]
+        for source in sources:
+            streams.enter_context(closing(source))
+        for parts in zip(*sources, strict=True):
+            seen = [
+                Seen(x if m.augment is None else m.augment(x, draw), *m.fit.targets(rows, device))
+                for m, draw, (rows, x) in zip(leaders, draws, parts)
+            ]
+            losses.append(group.step(_stacked(seen), len(losses)))
+            meter.advance()
+    return torch.stack(losses).double().cpu().numpy()
+
+
+def _stacked(seen: Sequence[Seen]) -> Seen:
+    attributes = {name: torch.stack([one.attributes[name] for one in seen]) for name in seen[0].attributes}
+    x, y, weight = (torch.stack([getattr(one, name) for one in seen]) for name in ("x", "y", "weight"))
+    return Seen(x, y, attributes, weight)
+
+
+def _logits(group: _Group) -> np.ndarray:
+    """(S, L, n, C) of the stopping rows."""
+    leaders = [group.members[number] for number in group.grid[:, 0]]
+    is_shared = all(m.stop is leaders[0].stop for m in leaders)
+    batch = leaders[0].settings.batch
+    found = []
+    with ExitStack() as streams:
+        sources = [m.stop.batches(group.template, batch) for m in (leaders[:1] if is_shared else leaders)]
+        for source in sources:
+            streams.enter_context(closing(source))
+        for parts in zip(*sources, strict=True):
+            x = parts[0][1] if is_shared else torch.stack([x for _, x in parts])
+            found.append(group.network.logits(x, is_shared=is_shared))
+    return torch.cat(found, dim=2).cpu().numpy()
+
+
+def _end_epoch(
+    group: _Group, member: _Member, place: tuple[int, ...], losses: np.ndarray, logits: np.ndarray, seconds: float
+) -> None:
+    """The epoch's row joins the member's curves, and its state is kept if it is the best so far."""
+    settings, epoch = member.settings, group.epoch + 1
+    if member.is_over(group.epoch):
+        return
+    member.error = _divergence(losses, logits, epoch, settings)
+    if member.error:
+        return
+    sizes = [min(settings.batch, member.rows - start) for start in range(0, member.rows, settings.batch)]
+    scores = evaluate(logits, member.stop.y, member.stop.groups)
+    told = {"epoch": epoch, "loss": float(np.average(losses, weights=sizes))}
+    told |= {f"val_{name}": score for name, score in scores.items()}
+    rate = settings.lr * group.factors[epoch * group.steps - 1]
+    member.curves.append({**told, "lr": rate, "time_seconds": seconds})
+    score = scores[settings.stop_on] * (-1 if settings.stop_on == "loss" else 1)
+    if not member.best or score > member.best["score"]:
+        member.best = {"epoch": epoch, "score": score, "state": group.network.state(*place)}
+
+
+def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Settings) -> str:
+    way_out = f"lower lr (now {settings.lr:g}) or clip, look at mean= and std= and at the pixels, and start in a new folder"
+    odd = np.flatnonzero(~np.isfinite(losses))
+    if len(odd):
+        return f"the loss is {losses[odd[0]]} in epoch {epoch}, step {odd[0] + 1} of {len(losses)}: {way_out}"
+    return "" if np.isfinite(logits).all() else f"the logits of the stopping rows are not finite after epoch {epoch}: {way_out}"
+
+
+def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds and settings of the grid with a model that is not over; one that is over is only computed to fill the grid."""
+    over = np.array([[group.members[number].is_over(group.epoch) for number in row] for row in group.grid])
+    return np.flatnonzero(~over.all(axis=1)), np.flatnonzero(~over.all(axis=0))
 
 
 # ---- the group ----------------------------------------------------------------------------------------------------------
@@ -110,29 +208,256 @@ def is_small(classifier: Classifier) -> bool:
 class _Member:
     """One model of a group: what was asked for, and what has come of it so far."""
 
-    number: int
     classifier: Classifier
     settings: Settings
     objective: Objective
     fit: Examples
     stop: Examples
-    augment: training.Augment | None
-    folder: Path | None
+    augment: Augment | None
     workers: int | None
     cache: str | os.PathLike[str] | None
-    plan: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None
+    plan: dict[str, Any]
     curves: list[dict[str, float]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Of an epoch."""
+        return len(self.fit.order(self.settings.batch, self.settings.seed, 0))
+
+    def is_over(self, epoch: int) -> bool:
+        waited = epoch - self.best.get("epoch", 0)
+        patience = self.settings.patience
+        return bool(self.error) or epoch >= self.settings.epochs or (patience is not None and waited >= patience)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What a vmapped loss sees of a batch: x, y, attributes and weight of one seed, or of all along a first axis."""
+class _Group:
+    """The models that go on: which they are (`grid`, S x L numbers of members), their parameters, and how a step changes them."""
 
-    x: Tensor
-    y: Tensor
-    attributes: dict[str, Tensor]
-    weight: Tensor
+    def __init__(self, members: list[_Member], device: torch.device) -> None:
+        settings = members[0].settings
+        self.members, self.device = members, device
+        self.grid = _grid([member.settings.seed for member in members])
+        self.template = members[0].classifier.copy().to(device)
+        self._refuse()
+        self.steps, self.epoch = members[0].fit.steps(settings.batch), 0
+        self.factors = schedule_factors(settings.epochs * self.steps, settings.schedule, round(settings.warmup * self.steps))
+        pairs = [[(members[number].classifier, members[number].objective) for number in row] for row in self.grid]
+        self.network = StackedNetwork(pairs, device)
+        if not self.network.params:
+            raise TrainingError(f"no parameter of {self.template.name} may change: set requires_grad of those to train")
+        self.optimizer = StackedOptimizer(
+            settings.optimizer,
+            self.network.params,
+            lr=self._per_member("lr"),
+            weight_decay=self._per_member("weight_decay"),
+            clip=None if settings.clip is None else self._per_member("clip"),
+            factors=torch.tensor(self.factors, device=device),
+        )
+        self.network.params = self.optimizer.params
+        self.kept = tuple(np.arange(side) for side in self.grid.shape)
+        self.precision = training._precision(settings.amp, device)
 
-    def __iter__(self) -> Any:
-        return iter((self.x, self.y, self.attributes, self.weight))
+    def step(self, seen: Seen, step: int) -> Tensor:
+        now = self.epoch * self.steps + step
+        with nullcontext() if self.precision is None else torch.autocast(self.device.type, self.precision):
+            losses, grads = self.network.gradients(seen, self.epoch, now)
+        self.optimizer.step(grads, torch.tensor([now], device=self.device))
+        return losses
+
+    def keep(self, seeds: np.ndarray, settings: np.ndarray) -> None:
+        """Go on with some rows and columns of the grid."""
+        if (len(seeds), len(settings)) == self.grid.shape:
+            return
+        self.grid = self.grid[np.ix_(seeds, settings)]
+        self.kept = (self.kept[0][seeds], self.kept[1][settings])
+        if self.grid.size:
+            rows, columns = (torch.from_numpy(index).to(self.device) for index in (seeds, settings))
+            self.optimizer = self.optimizer.kept(rows, columns)
+            self.network.kept(lambda values: values.index_select(0, rows).index_select(1, columns), self.optimizer.params)
+
+    def save(self, folder: Path | None) -> None:
+        for member in self.members:
+            if member.folder is not None and len(member.curves) == self.epoch:
+                _write_curves(member, member.folder)
+        if folder is None:
+            return
+        state = {
+            "epoch": self.epoch,
+            "kept": [index.tolist() for index in self.kept],
+            "optimizer": self.optimizer.state_dict(),
+            "buffers": self.network.buffers,
+            "members": [{"curves": m.curves, "best": m.best, "error": m.error} for m in self.members],
+        }
+        write(folder / GROUP, lambda stream: torch.save(state, stream))
+
+    def resume(self, folder: Path | None) -> None:
+        if folder is None or not (folder / GROUP).exists():
+            return
+        state = torch.load(folder / GROUP, map_location="cpu", weights_only=True)
+        self.epoch = state["epoch"]
+        for member, told in zip(self.members, state["members"], strict=True):
+            member.curves, member.best, member.error = told["curves"], told["best"], told["error"]
+        self.keep(*(np.array(index, dtype=np.int64) for index in state["kept"]))
+        if self.grid.size:
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, values in self.network.buffers.items():
+                values.copy_(state["buffers"][name])
+
+    def finish(self, member: _Member, is_there: bool) -> Classifier | TrainingError:
+        if member.error:
+            return TrainingError(member.error)
+        if is_there and member.folder is not None:
+            return training._finished(member.folder, member.objective, member.classifier)
+        run = training._Run(member.classifier.copy(), member.objective, member.settings, self.steps, self.epoch, member.curves)
+        put(member.best["state"], run.model, member.objective)
+        states = {"model": run.model.module.state_dict(), "objective": run._ask_objective("state_dict", {})}
+        run.best = {"epoch": member.best["epoch"], "score": member.best["score"], **training._copied(states)}
+        run.device, run.precision = self.device, self.precision
+        if member.folder is not None:
+            _write_curves(member, member.folder)
+        return training._finish(run, member.classifier, member.fit, member.stop, member.plan, member.folder)
+
+    def _per_member(self, name: str) -> Tensor:
+        values = [[getattr(self.members[number].settings, name) for number in row] for row in self.grid]
+        return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+    def _refuse(self) -> None:
+        first, batch = self.members[0], self.members[0].settings.batch
+        if training._precision(first.settings.amp, self.device) is torch.float16:
+            raise TrainingError("models that train as one cannot scale their losses apart: give amp='bf16' or amp=False")
+        sizes = sorted({len(member.fit.y) for member in self.members})
+        if len(sizes) > 1:
+            raise TrainingError(
+                f"the seeds draw {sizes} training rows each, and models that train as one need equally many: "
+                "give the cohort a 'val' split, or stopping="
+            )
+        rows = np.arange(min(4, len(first.fit.y)))
+        with closing(first.fit.batches(self.template, batch, rows)) as stream:
+            x = next(iter(stream))[1][:4]
+        seen = Seen(x, *first.fit.targets(rows[: len(x)], self.device))
+        reason = why_not(self.template, first.objective, seen)
+        if reason:
+            raise TrainingError(f"copies of {self.template.name} cannot train as one: {reason}")
+
+
+def _grid(seeds: Sequence[int]) -> np.ndarray:
+    """(S, L) numbers of members, those of a seed in a row; where seeds have unequal numbers, every member has a row."""
+    rows = [[number for number, seed in enumerate(seeds) if seed == one] for one in dict.fromkeys(seeds)]
+    return np.array(rows if len({len(row) for row in rows}) == 1 else [[number] for number in range(len(seeds))])
+
+
+def _write_curves(member: _Member, folder: Path) -> None:
+    write(folder / training.CURVES, lambda stream: pd.DataFrame(member.curves).to_csv(stream, index=False))
+
+
+def _end(first: _Member) -> None:
+    if first.folder is not None:
+        (first.folder / GROUP).unlink(missing_ok=True)
+
+
+# ---- what is given ------------------------------------------------------------------------------------------------------
+
+
+def _members(
+    classifiers: Sequence[Classifier],
+    cohort: Cohort,
+    settings: Sequence[Mapping[str, Any]],
+    folders: Sequence[str | os.PathLike[str]] | None,
+    threads: int | None,
+) -> list[_Member]:
+    numbers = {"classifiers": len(classifiers), "settings": len(settings), "folders": len(folders or classifiers)}
+    if len(set(numbers.values())) > 1 or not classifiers:
+        raise SettingError(f"there are {numbers}: give one of each for every model")
+    places = [None if folders is None else Path(folders[k]) for k in range(len(classifiers))]
+    if folders is not None and len({str(place) for place in places}) < len(places):
+        raise SettingError("two models have one folder: give each its own")
+    given = [_complete(one, threads) for one in settings]
+    _refuse_differences(classifiers, given)
+    rows = _Rows(cohort, given[0])
+    members = []
+    for classifier, keywords, place in zip(classifiers, given, places):
+        own = Settings(**{f.name: keywords[f.name] for f in fields(Settings)})
+        fit, stop = rows.of(classifier, own)
+        loss, change = keywords["objective"] or training.cross_entropy, training._augmentation(keywords["augment"])
+        plan = training._plan(own, classifier, fit, stop, loss, change)
+        members.append(_Member(classifier, own, loss, fit, stop, change, keywords["workers"], keywords["cache"], place, plan))
+    differing_numbers([member.objective for member in members])
+    group = hash_of(json.dumps(member.plan, sort_keys=True) for member in members)
+    for number, member in enumerate(members):
+        member.plan["batched"] = {"group": group, "member": number, "of": len(members)}
+    return members
+
+
+def _complete(given: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
+    """All keywords of `train`."""
+    known = {name: p.default for name, p in inspect.signature(train).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    known.pop("folder")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise SettingError(f"settings have {unknown[0]!r}, which is no keyword of train; {suggest(unknown[0], known)}")
+    told = {**known, **given}
+    return {
+        **told,
+        "device": None if told["device"] is None else str(told["device"]),
+        "threads": told["threads"] if threads is None else threads,
+    }
+
+
+def _refuse_differences(classifiers: Sequence[Classifier], given: Sequence[Mapping[str, Any]]) -> None:
+    for name, value in given[0].items():
+        other = next((one[name] for one in given if not _same(one[name], value)), value)
+        if other is not value and name not in (*VARIES, "regime", "objective"):
+            raise SettingError(
+                f"{name} is {value!r} for one model and {other!r} for another: only {', '.join(VARIES)} may differ"
+            )
+    kinds = {_kind(classifier): classifier.name for classifier in classifiers}
+    if len(kinds) > 1:
+        raise SettingError(f"the classifiers are not of one architecture, input and normalisation: {sorted(set(kinds.values()))}")
+
+
+def _kind(classifier: Classifier) -> str:
+    module = classifier.module
+    shapes = [
+        f"{name} {tuple(t.shape)} {t.dtype} {t.requires_grad}"
+        for name, t in (*module.named_parameters(), *module.named_buffers())
+    ]
+    return hash_of([classifier.name, repr(classifier.geometry), repr(classifier.mean), repr(classifier.std), repr(classifier.classes),
+                    repr(classifier.output), *shapes])  # fmt: skip
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, Cohort) and isinstance(two, Cohort):
+        return one.fingerprint == two.fingerprint
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        return np.array_equal(one, two)
+    return one is two or one == two
+
+
+class _Rows:
+    """The rows that fit and stop: one for all seeds, unless it is the seed that splits them."""
+
+    def __init__(self, cohort: Cohort, given: Mapping[str, Any]) -> None:
+        self.cohort, self.stopping, self.weights = cohort, given["stopping"], given["weights"]
+        self.is_split_by_seed = self.stopping is None and not (cohort.has("train") and cohort.has("val"))
+        self.made: dict[int, tuple[Examples, Examples]] = {}
+
+    def of(self, classifier: Classifier, settings: Settings) -> tuple[Examples, Examples]:
+        key = settings.seed if self.is_split_by_seed else -1
+        if key not in self.made:
+            self.made[key] = examples(classifier, self.cohort, self.stopping, self.weights, settings)
+            training._refuse_undefined(settings, self.made[key][1], classifier)
+        return self.made[key]
+
+
+def _decode(members: Sequence[_Member]) -> None:
+    """Pixels of every part, each once."""
+    done: dict[int, Examples] = {}
+    for member in members:
+        for name in ("fit", "stop"):
+            part = getattr(member, name)
+            if id(part) not in done:
+                done[id(part)] = part.decoded(member.classifier.geometry, member.cache, member.workers)
+            setattr(member, name, done[id(part)])

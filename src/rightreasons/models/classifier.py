@@ -123,6 +123,8 @@ class Classifier:
             raise ModelError(f"{spec} gave a {type(built.module).__name__}: a factory must return an nn.Module or a Classifier")
         labels: Sequence[Any] | None = built.labels
         card: dict[str, Any] = {"settings": dict(model_settings), "checkpoint": None if checkpoint is None else str(checkpoint)}
+        if checkpoint is None and loading.is_fresh(spec, model_settings):
+            card["start"] = "fresh"
         if checkpoint is not None:
             weights = loading.read_checkpoint(checkpoint)
             counted = None if num_classes is not None else loading.count_classes(built.module, weights)

@@ -89,6 +89,16 @@ def build(
     return built
 
 
+def is_fresh(spec: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the network of a name comes with random weights; a user's own factory may load some, so it is not known to."""
+    source, _, name = spec.partition(":")
+    if settings.get("pretrained") or settings.get("weights"):
+        return False
+    if source == "hf":
+        return not (Path(name) / "config.json").is_file()
+    return source in _BUILDERS or source.startswith("rightreasons.")
+
+
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Tensors of a safetensors file, or of a torch file read with `weights_only=True`."""
     path = Path(path)

@@ -367,9 +367,7 @@ def _check(
             raise SettingError(f"{name} is {number}: give at least 1")
 
 
-def _order(
-    rngs: Sequence[np.random.Generator], rows: Sequence[np.ndarray] | None, n: int, batch: int, steps: int
-) -> Tensor:
+def _order(rngs: Sequence[np.random.Generator], rows: Sequence[np.ndarray] | None, n: int, batch: int, steps: int) -> Tensor:
     drawn = [batch_rows(rng, n if rows is None else rows[s], batch, steps) for s, rng in enumerate(rngs)]
     return torch.from_numpy(np.stack(drawn, axis=1))
 

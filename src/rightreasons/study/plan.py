@@ -94,7 +94,7 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
         "cohorts": {name: _told(cohort, folder, name in asked.get("external", {})) for name, cohort in cohorts.items()},
         "extract": extraction,
         "performance": _settings(asked.get("performance", {}), performance, where="[performance]", without=("seed",)),
-        "audits": {name: _audit(name, table) for name, table in asked.get("audits", {"groups": {}}).items()},
+        "audits": {name: _audit(name, table, cohorts[DATA]) for name, table in asked.get("audits", {"groups": {}}).items()},
     }
     external = {name: told["hash"] for name, told in resolved["cohorts"].items() if told["external"]}
     deciding = [resolved[key] for key in ("seed", "performance", "audits")] + [external]
@@ -165,12 +165,15 @@ def _engine(asked: Mapping[str, Any]) -> tuple[Driver, dict[str, Any]]:
     return driver, engines.settings_of(name, given)
 
 
-def _audit(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def _audit(name: str, table: Mapping[str, Any], data: Cohort) -> dict[str, Any]:
     given = dict(table)
     method, roles = given.pop("method", name), given.pop("roles", {})
     module = families.member("audits", method)
     known = families.settings_of(module.measure, module.conclude)
     _refuse_unknown(given, [*known, "method", "roles"], f"[audits.{name}]")
+    attribute = given.get("attribute")
+    if attribute is not None and attribute not in data.attributes:
+        raise SettingError(f"[audits.{name}]: the data have no attribute {attribute!r}; {suggest(attribute, data.attributes)}")
     return {"method": method, "settings": {**known, **given}, "roles": dict(roles)}
 
 

@@ -1,0 +1,44 @@
+"""Grad-CAM: the channels of one layer, weighted by how the explained score changes with them (Selvaraju et al. 2017, eq. 1, 2).
+
+The default attribution of OSCAR (sec. IV-D, appendix I). Our own: captum's on a block of a ViT gives a map over channels
+without an error.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rightreasons.attributions import _place as place
+from rightreasons.attributions._explained import checked, explaining, score
+from rightreasons.models.classifier import Classifier
+
+
+def maps(classifier: Classifier, x: Tensor, *, target: Tensor, layer: str = "", channels: str = "auto") -> Tensor:
+    """(b, *space) at the layer's own resolution, signed: whoever shows it rectifies, as Grad-CAM's last step does.
+
+    Parameters
+    ----------
+    x : (b, c, *size) normalised images, of any number of spatial dimensions
+    target : (b,) which output to explain
+    layer : whose output is the map, such as `layer4` (or `norm:input`); found by default (`_place.find`)
+    channels : where a named layer has them; "last" for (b, *space, c). By default the way that has the input's proportions
+    """
+    with explaining(classifier, x, target) as (x, target):
+        where = place.find(classifier, x, target, str(layer), channels)
+        with place.leaf_at(classifier.module, where.point) as seen:
+            explained = score(classifier, x.detach(), target)
+        if not seen:
+            place.refuse_unused(classifier, where)
+        (raw,) = torch.autograd.grad(explained.sum(), seen, allow_unused=True)
+        if raw is None:
+            place.refuse_unused(classifier, where)
+        activation, gradient = (place.as_map(t, classifier, where, x.shape[2:]) for t in (seen[0].detach(), raw))
+        over_space = tuple(range(2, activation.ndim))
+        if where.is_rectified:
+            # The score depends on the mean of relu(A), so its gradient is one number where A is positive and 0 elsewhere.
+            active = (activation > 0).sum(over_space, keepdim=True).clamp(min=1)
+            weight, activation = gradient.sum(over_space, keepdim=True) / active, activation.clamp(min=0)
+        else:
+            weight = gradient.mean(over_space, keepdim=True)
+        return checked((weight * activation).sum(1), "gradcam", classifier)

@@ -1,0 +1,62 @@
+"""A study of two very small CNNs, as text to be changed, and one that is finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TINY = """
+name = "tiny"
+[data]
+world = "digits"
+agreement = 0.9
+n = 200
+pixels = 12
+[external.siteb]
+world = "digits"
+n = 200
+pixels = 12
+pixel_noise = 0.3
+[architectures.cnn]
+model = "rightreasons.models.small:small_cnn"
+size = 12
+width = 4
+[train]
+epochs = 2
+batch = 32
+[[runs]]
+architecture = "cnn"
+seed = [0, 1]
+[performance]
+B = 50
+[audits.groups]
+B = 50
+[audits.flips]
+B = 50
+[engine_settings]
+workers = 1
+"""
+
+
+@pytest.fixture
+def tiny() -> str:
+    return TINY
+
+
+@pytest.fixture
+def toml(tmp_path: Path, tiny: str) -> Path:
+    file = tmp_path / "tiny.toml"
+    file.write_text(tiny)
+    return file
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished study; copy it before changing anything."""
+    pytest.importorskip("torch")
+    from rightreasons.study.sweep import sweep
+
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY)
+    return sweep(folder / "tiny.toml", folder / "study", say=lambda _: None).folder
