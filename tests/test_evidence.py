@@ -105,7 +105,7 @@ def test_order_rows_and_image_contents_are_part_of_a_cohort(tmp_path, change):
 
 def test_evidence_of_another_model_in_the_folder_is_refused_with_both_fingerprints(tmp_path):
     held(tmp_path)
-    with pytest.raises(EvidenceError, match="model m1 and not of m2: choose another folder"):
+    with pytest.raises(EvidenceError, match=r"model m1\) and not of net \(model m2\): choose another folder"):
         held(tmp_path, model="m2")
 
 

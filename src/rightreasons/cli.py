@@ -40,6 +40,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 def main() -> None:
     """Run the command line; an error of ours is one sentence and exit status 2."""
+    sys.path.insert(0, "")  # a module of one's own in this folder is found, as with `python -m`
     try:
         app()
     except RightReasonsError as error:
@@ -194,6 +195,39 @@ def _numbers(text: str) -> list[float]:
         raise SettingError(f"{text!r} is not numbers separated by commas") from error
 
 
+def _aligned(given: list[str] | None) -> dict[str, Any] | None:
+    """`m=1` as value → label; `sex:m=1` as attribute → such a mapping."""
+    pairs = _pairs(given, "aligned")
+    if not any(":" in key for key in pairs):
+        return pairs or None
+    found: dict[str, Any] = {}
+    for key, label in pairs.items():
+        attribute, colon, value = key.partition(":")
+        if not colon:
+            raise SettingError(f"--aligned {key}={label} names no attribute and others do: write attribute:value=label for all")
+        found.setdefault(attribute, {})[value] = label
+    return found
+
+
+def _sample(manifest: Path, classifier: Classifier, shared: dict[str, Any]) -> tuple[Any, Any] | None:
+    """Rows and logits of a few readable images, for `check` to see whether the classes stand in the right order."""
+    import torch
+
+    from rightreasons.check import MOST_SAMPLE_ROWS
+    from rightreasons.errors import DataError
+    from rightreasons.models.batches import batches
+
+    try:
+        cohort = _cohort(manifest, shared)
+        rows = [*range(0, len(cohort), max(1, len(cohort) // MOST_SAMPLE_ROWS))][:MOST_SAMPLE_ROWS]
+        feed = batches(cohort.select(rows), classifier.geometry, classifier.mean, classifier.std, device=classifier.device)
+        with torch.inference_mode():
+            logits = torch.cat([classifier.logits(x) for _, x in feed]).cpu().numpy()
+    except DataError:
+        return None  # the report lists, row by row, what is wrong with the table or its images
+    return rows, logits
+
+
 def _cohort(manifest: Path, shared: dict[str, Any]) -> Cohort:
     from rightreasons.data.cohort import Cohort
 
@@ -212,7 +246,9 @@ def _classifier(shared: dict[str, Any], **defaults: Any) -> Classifier:
         if settings:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
             raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
-        return Classifier.open(spec)
+        opened = Classifier.open(spec)
+        opened.card.setdefault("name", Path(spec).resolve().name)
+        return opened
     return Classifier.load(spec, **{**defaults, **settings})
 
 
@@ -245,7 +281,9 @@ def audit(
     audits: Annotated[
         str | None, typer.Option(help="which audits, separated by commas (default: all that the data allow)")
     ] = None,
-    aligned: Annotated[list[str] | None, typer.Option(help="attribute value=label it stands for; repeat")] = None,
+    aligned: Annotated[
+        list[str] | None, typer.Option(help="attribute value=label it stands for, or attribute:value=label; repeat")
+    ] = None,
     threshold: Annotated[str, typer.Option(help="decide by argmax or max_f1 (on val rows)")] = "argmax",
     batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
     seed: Seed = 0,
@@ -257,7 +295,7 @@ def audit(
     from rightreasons.report import report as write
 
     chosen = _audits(audits)
-    settings = _settings(chosen, aligned=_pairs(aligned, "aligned") or None, threshold=threshold)
+    settings = _settings(chosen, aligned=_aligned(aligned), threshold=threshold)
     if (manifest is None) == (predictions is None):
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
     if predictions is not None:
@@ -344,7 +382,8 @@ def check(
     from rightreasons.check import check as run
 
     classifier = None if shared.get("model") is None else _classifier(shared)
-    found = run(manifest, classifier=classifier, **columns_of(shared))
+    sample = None if classifier is None else _sample(manifest, classifier, shared)
+    found = run(manifest, classifier=classifier, sample=sample, **columns_of(shared))
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:

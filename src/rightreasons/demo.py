@@ -17,6 +17,7 @@ from rightreasons.report import report
 
 AGREEMENT = 0.95
 AUDITS = ("flips", "groups", "probes")
+ALIGNED = {"aligned": {0: 0, 1: 1}}  # known here, so that both models are asked for the same change
 NETWORK = "rightreasons.models.small:small_cnn"
 
 
@@ -42,7 +43,7 @@ def demo(out: Path, *, seed: int = 0, say: Callable[[str], None] = print) -> tup
     evidence = {name: _evidence(models[name], cohort, out, name) for name, cohort in (("biased", world), ("balanced", redrawn))}
     findings: list[Finding] = []
     for name, seen in evidence.items():
-        for finding in audit_all(seen, audits=AUDITS, seed=seed):
+        for finding in audit_all(seen, audits=AUDITS, seed=seed, settings={"flips": ALIGNED, "groups": ALIGNED}):
             named = finding.model_copy(update={"name": f"{finding.name}-{name}", "model": name})
             named.save(out)
             findings.append(named)

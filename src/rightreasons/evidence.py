@@ -30,6 +30,7 @@ from rightreasons.head import Head, outputs_for
 
 HELD_OUT = ("audit", "test")  # cohorts from which a model's own fitting rows are left out
 CHUNK_ROWS = 256
+BROUGHT = "arrays of"  # how the fingerprint begins that stands for a model of which only arrays are known
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class Evidence:
             found = cls.open(path)
             if found.card.model != card.model:
                 raise EvidenceError(
-                    f"{path} holds the evidence of model {found.card.model} and not of {card.model}: choose another folder"
+                    f"{path} holds the evidence of {found.card.name} (model {found.card.model}) and not of {card.name} "
+                    f"(model {card.model}): choose another folder"
                 )
             found._retell(card, training, frozenset(used))
             return found
@@ -175,7 +177,7 @@ class Evidence:
         given = {"": arrays} if whole else arrays
         first = next(iter(cohorts.values()))
         values = tuple(classes if classes is not None else first.classes)
-        card_ = Card(name=name, classes=values, target=target, model=f"arrays of {name}", **card)
+        card_ = Card(name=name, classes=values, target=target, model=f"{BROUGHT} {name}", **card)
         evidence = cls.create(path, card_, head=head, training=training, used=frozenset(used))
         for key, part in cohorts.items():
             checked = {a: _checked(np.asarray(v), a, part, values) for a, v in given[key].items()}
@@ -346,11 +348,15 @@ class Evidence:
     def path(self) -> Path | None:
         return Path(self._group.store.root) if isinstance(self._group.store, zarr.storage.LocalStore) else None
 
+    def _remedy(self, brought: str) -> str:
+        """What to do about something missing: arrays that a user brought cannot be extracted."""
+        return brought if self.card.model.startswith(BROUGHT) else "extract it first"
+
     def _known(self, cohort: str) -> str:
         if cohort not in self._cohorts:
             raise EvidenceError(
                 f"the evidence of {self.card.name} has no cohort {cohort!r} (it has {', '.join(self._cohorts) or 'none'}): "
-                "extract it first"
+                f"{self._remedy(f'name such rows {cohort!r} in a split column')}"
             )
         return cohort
 
@@ -470,7 +476,7 @@ class View:
         where = f"in the evidence of {evidence.card.name} on cohort {self.name}"
         if _key(recipe) not in group:
             has = ", ".join(evidence.arrays(self.name)) or "nothing"
-            raise EvidenceError(f"{recipe!r} is not {where} (it has {has}): extract it first")
+            raise EvidenceError(f"{recipe!r} is not {where} (it has {has}): {evidence._remedy('give it to from_arrays')}")
         array = group[_key(recipe)]
         if not isinstance(array, zarr.Array):
             raise EvidenceError(f"{recipe!r} {where} is not an array")

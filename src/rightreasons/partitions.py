@@ -1,6 +1,6 @@
 """Cut an image or volume into regions: an array of region numbers 0..R-1, and -1 for what belongs to no region.
 
-A grid counts cells, superpixels follow the mean edge image of a cohort, an atlas brings named regions (OSCAR, sec. III-D).
+A grid counts cells, superpixels follow the mean edge image of a cohort, an atlas brings named regions (OSCAR, sec. III-E).
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def test_other_rows_or_another_model_in_the_folder_are_refused(world, tmp_path):
     with pytest.raises(EvidenceError, match="the ids, their order or the image contents differ"):
         extract(small(), {"test": world.on("audit")}, ["logits"], out=tmp_path, **QUICK)
     other = small(rng=np.random.default_rng(5))
-    with pytest.raises(EvidenceError, match=f"and not of {other.fingerprint}: choose another folder"):
+    with pytest.raises(EvidenceError, match=rf"\(model {other.fingerprint}\): choose another folder"):
         extract(other, {"test": world.on("test")}, ["logits"], out=tmp_path, **QUICK)
 
 
@@ -375,3 +375,12 @@ def test_a_killed_extraction_goes_on_to_the_same_bytes(tmp_path):
         assert {k: v for k, v in content(target).items() if not k.endswith(".partial")} == expected
         assert Evidence.open(target).arrays("test") == ("features", "logits")
     assert killed >= 2
+
+
+def test_labels_that_no_output_stands_for_are_refused_before_any_forward_pass(world, passes):
+    model = small()
+    model.classes = ("healthy", "sick")
+    passes.clear()
+    with pytest.raises(DataError, match="healthy"):
+        extract(model, world, ["logits"], **QUICK)
+    assert not passes

@@ -226,3 +226,14 @@ def test_wrong_counts_and_sizes_are_refused() -> None:
         rs.auc_draws([0, 1], [0.0, np.nan], rs.whole(2))
     with pytest.raises(DataError, match="expected"):
         rs.resamples(5, rng=rng(), B=4).apply(lambda counts: np.zeros(3))
+
+
+def test_a_share_that_never_varies_has_wilsons_interval_and_others_the_bootstraps() -> None:
+    from statsmodels.stats.proportion import proportion_confint
+
+    for right, n in ((20, 20), (0, 20), (0, 7)):
+        low, high = proportion_confint(right, n, method="wilson")
+        found = rs.share_interval(right / n, np.full(100, right / n), n)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
+    draws = np.linspace(0.4, 0.6, 101)
+    assert rs.share_interval(0.5, draws, 20) == rs.interval(0.5, draws)

@@ -19,16 +19,21 @@ def alignment_of(
 ) -> tuple[dict[Hashable, Hashable], str]:
     """π as codes, attribute level → output, and where it comes from (or why there is none).
 
-    Given, else by lift on the training rows, else, where those are unknown, from the model's errors on audit rows; never
-    from test rows, and never by lift on audit rows, which may be balanced.
+    Given (value → label, or attribute → such a mapping), else by lift on the training rows, else, where those are unknown,
+    from the model's errors on audit rows; never from test rows, and never by lift on audit rows, which may be balanced.
     """
     if a is None or a.kind == "continuous":
         return {}, "needs bins"
+    if aligned is not None and any(isinstance(v, Mapping) for v in aligned.values()):
+        aligned = aligned.get(a.name)
     if aligned is not None:
         levels = [str(v) for v in a.levels]
         for value in aligned:
             if str(value) not in levels:
-                raise SettingError(f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}")
+                raise SettingError(
+                    f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}; "
+                    f"with several attributes give aligned={{{a.name!r}: {{value: label}}, …}}"
+                )
         classes = [str(c) for c in evidence.card.classes]
         for label in aligned.values():
             if str(label) not in classes:

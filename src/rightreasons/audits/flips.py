@@ -18,7 +18,7 @@ from rightreasons.data import images
 from rightreasons.errors import ImageError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Bars, Check, Curves, Exhibit, Finding, Gallery, Picture, Row, Verdict
-from rightreasons.stats.resampling import Interval, interval, resamples, sums
+from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, sums
 
 QUESTION = "Does the prediction change when nothing but the cue changes?"
 ROW: Row = "reliance"
@@ -26,6 +26,8 @@ ROW: Row = "reliance"
 FEWEST_TWINS = 30
 TOLERANCE = 0.02  # mean change of probability that counts as reliance
 BINS = 40
+UNALIGNED = "no row with an aligned label"
+FLIPPED = (2, 3)  # the columns of `measure` that are shares of decisions
 
 
 def needs() -> tuple[Need, ...]:
@@ -226,7 +228,11 @@ def _means(
 
     drawn = sample.apply(mean)
     point = mean(np.ones((1, len(columns)), dtype=np.uint8))[0]
-    found = [interval(v, d, level, reason="no row with an aligned label") for v, d in zip(point, drawn.T, strict=True)]
+    number = known.sum(axis=0) * sample.units / len(columns)
+    found = [
+        (share_interval(v, d, n, level, UNALIGNED) if k in FLIPPED else interval(v, d, level, UNALIGNED))
+        for k, (v, d, n) in enumerate(zip(point, drawn.T, number, strict=True))
+    ]
     return found, None if subject is None else sample.units
 
 
@@ -275,7 +281,7 @@ def _eight_bit(pixels: np.ndarray) -> np.ndarray:
 
 
 def _sentence(m: Measurement, verdict: Verdict, tolerance: float) -> str:
-    cue = m.attribute or "the cue"
+    cue = f"“{m.attribute}”" if m.attribute else "the cue"
     if verdict == "inconclusive" and m.n >= FEWEST_TWINS:
         return f"The change has no interval ({m.mean.reason}), so that it cannot be judged."
     if verdict == "inconclusive":
@@ -308,7 +314,7 @@ def _checks(m: Measurement) -> list[Check]:
         Check(name=f"at least {FEWEST_TWINS} twins", passed=m.n >= FEWEST_TWINS, note=f"{m.n} twins", decides=True),
         Check(
             name="the twin's attribute stands for a label",
-            passed=m.directed,
+            passed=True if m.directed else None,
             note=_say_direction(m),
         ),
         Check(

@@ -22,10 +22,13 @@ from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, 
 from rightreasons.head import outputs_for
 from rightreasons.stats import calibration, fairness, groups
 from rightreasons.stats.groups import SMALLEST_GROUP
-from rightreasons.stats.resampling import Interval, interval, resamples, whole
+from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, whole
 
 QUESTION = "What do the outputs say, overall and in every group?"
 ROW: Row = "behaviour"
+
+# Shares of rows: where all rows agree, a bootstrap has no width and Wilson's interval takes its place.
+SHARES = ("accuracy", "group accuracy", "worst-group accuracy", "conflict shortcut rate")
 
 Draws = Callable[[np.ndarray], np.ndarray]
 
@@ -154,7 +157,14 @@ def measure(
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
     points = np.array([float(draw(whole(len(rows.label)))[0]) for _, _, _, draw, _ in entries])
     drawn = sample.apply(lambda counts: np.stack([draw(counts) for _, _, _, draw, _ in entries], axis=1))
-    found = [interval(v, d, level, reason=e[4]) for v, d, e in zip(points, drawn.T, entries, strict=True)]
+    weight = sample.units / len(rows.label)  # independent units per row: below 1 where subjects have several
+    smallest = min((n for metric, _, n, _, _ in entries if metric == "group accuracy"), default=0)
+    found = [
+        share_interval(v, d, weight * (smallest if metric == "worst-group accuracy" else n), level, why)
+        if metric in SHARES
+        else interval(v, d, level, why)
+        for v, d, (metric, _, n, _, why) in zip(points, drawn.T, entries, strict=True)
+    ]
     curve = calibration.reliability(rows.probability, rows.label)
     return Measurement(
         model=evidence.card.name,
@@ -468,15 +478,15 @@ def _size(m: Measurement, metric: str, group: str) -> int:
 
 
 def _by_attribute(m: Measurement) -> Table:
-    metrics = ("accuracy", "balanced accuracy", "AUC", "F1", "ECE", "Brier")
+    parts = ("", *m.groups_of("AUC"))
     rows = [
-        [group or "all rows", _size(m, "accuracy", group), *(_cell(m.get(metric, group)) for metric in metrics)]
-        for group in ("", *m.groups_of("AUC"))
+        [metric, *(_cell(m.get(metric, part)) for part in parts)]
+        for metric in ("accuracy", "balanced accuracy", "AUC", "F1", "ECE", "Brier")
     ]
     return Table(
         title="Performance by attribute",
         caption="Each with its 95 % bootstrap interval. ECE and Brier: lower is better.",
-        columns=("rows", "n", *metrics),
+        columns=("metric", *(f"{part or 'all rows'} (n = {_size(m, 'accuracy', part)})" for part in parts)),
         rows=rows,
     )
 

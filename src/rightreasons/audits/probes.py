@@ -187,7 +187,7 @@ def _sentence(m: Measurement) -> str:
     said = "is readable" if value.value >= line else "is not readable"
     return (
         f"Within the label, {m.attribute} {said} from the features: {what} {value.value:.2f} ({value.low:.2f} to "
-        f"{value.high:.2f}), chance {chance:.2f}, readable from {line:.2f}. What is encoded need not be used."
+        f"{value.high:.2f}), chance {chance:.2f}, counts as readable from {line:.2f}. What is encoded need not be used."
     )
 
 
@@ -202,7 +202,7 @@ TARGETS = {
 def _estimates(m: Measurement) -> list[Estimate]:
     value, chance, line = _main(m)
     what = "concordance" if m.continuous else "balanced accuracy"
-    note = f"chance {chance:.2f}; readable from {line:.2f}"
+    note = f"chance {chance:.2f}; counts as readable from {line:.2f}"
     first = estimate(f"{what} within label", value, ROW, unit=what, n=m.n_test, note=note, group="Within the label")
     found = [first]
     kind = "ridge" if m.continuous else "linear"

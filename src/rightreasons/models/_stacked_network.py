@@ -46,6 +46,8 @@ class StackedNetwork:
     def __init__(self, grid: Sequence[Sequence[tuple[Classifier, Objective]]], device: torch.device) -> None:
         classifier, objective = grid[0][0]
         self.whole = _Whole(classifier.copy().to(device), copy.deepcopy(objective))
+        if hasattr(self.whole.objective, "to"):
+            self.whole.objective.to(device)
         wholes = [[_Whole(*pair) for pair in row] for row in grid]
 
         def stacked(of: Callable[[_Whole], Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +88,8 @@ def refusal(classifier: Classifier) -> str:
     if size > MOST_PARAMETERS:
         return f"it has {size:,} parameters, and batching serves networks of at most {MOST_PARAMETERS:,}"
     shape = (4, classifier.geometry.channels, *classifier.geometry.size)
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    seen = Seen(
-        *(part.to(classifier.device) for part in (x, torch.arange(4) % classifier.C)), {}, torch.ones(4, device=classifier.device)
-    )
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+    seen = Seen(x, torch.arange(4, device=x.device) % classifier.C, {}, torch.ones(4, device=x.device))
     return why_not(classifier, training.cross_entropy, seen)
 
 
@@ -419,13 +417,10 @@ def _refuse_differences(classifiers: Sequence[Classifier], given: Sequence[Mappi
 
 
 def _kind(classifier: Classifier) -> str:
-    module = classifier.module
-    shapes = [
-        f"{name} {tuple(t.shape)} {t.dtype} {t.requires_grad}"
-        for name, t in (*module.named_parameters(), *module.named_buffers())
-    ]
-    return hash_of([classifier.name, repr(classifier.geometry), repr(classifier.mean), repr(classifier.std), repr(classifier.classes),
-                    repr(classifier.output), *shapes])  # fmt: skip
+    tensors = (*classifier.module.named_parameters(), *classifier.module.named_buffers())
+    shapes = [f"{name} {tuple(t.shape)} {t.dtype} {t.requires_grad}" for name, t in tensors]
+    read = (classifier.name, classifier.geometry, classifier.mean, classifier.std, classifier.classes, classifier.output)
+    return hash_of([repr(read), *shapes])
 
 
 def _same(one: Any, two: Any) -> bool:

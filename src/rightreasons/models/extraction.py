@@ -16,6 +16,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
 from rightreasons.errors import DataError, EvidenceError, SettingError
 from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, missing_chunks
+from rightreasons.head import outputs_for
 from rightreasons.models import recipes
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -59,6 +60,7 @@ def extract(
     wanted = _arrays(needs, named)
     known = training if training is not None else _training(classifier, named)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    _refuse_other_classes(classifier, named)
     evidence = Evidence.create(out, card_of(classifier), head=classifier.head_data, training=known, used=classifier.used)
     with _running(classifier, place, threads):
         for name, arrays in wanted.items():
@@ -122,6 +124,17 @@ def _arrays(needs: Iterable[Need | str], named: Mapping[str, Cohort]) -> dict[st
             if one.cohort in named and array not in wanted.setdefault(one.cohort, []):
                 wanted[one.cohort].append(array)
     return wanted
+
+
+def _refuse_other_classes(classifier: Classifier, named: Mapping[str, Cohort]) -> None:
+    """Label values that no output stands for are an error now, and not after hours of forward passes."""
+    target = str(classifier.card.get("target") or "")
+    for cohort in named.values():
+        if target and target != cohort.label_name:
+            if target in cohort.attributes:
+                outputs_for(cohort.attribute(target).levels, classifier.classes)
+        elif cohort.classes:
+            outputs_for(cohort.classes, classifier.classes)
 
 
 def _training(classifier: Classifier, named: Mapping[str, Cohort]) -> Cohort | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -306,7 +307,7 @@ def _parts(S: int, L: int) -> list[tuple[slice, slice]]:
     number = -(-S * L // CHUNK)
     by_seed = -(-S // number) * L <= S * -(-L // number)
     edges = np.linspace(0, S if by_seed else L, min(number, S if by_seed else L) + 1).round().astype(int)
-    cuts = [slice(int(lo), int(hi)) for lo, hi in zip(edges[:-1], edges[1:])]
+    cuts = [slice(int(lo), int(hi)) for lo, hi in pairwise(edges)]
     return [(cut, slice(L)) if by_seed else (slice(S), cut) for cut in cuts]
 
 

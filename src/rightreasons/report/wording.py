@@ -109,15 +109,17 @@ ROW_WORDS = (
 
 def summary(findings: Iterable[Finding]) -> str:
     """One sentence that counts the verdicts; it weighs nothing, since what findings mean together is not decided here."""
-    counts = dict.fromkeys(TONES, 0)
+    counts, models = dict.fromkeys(TONES, 0), set()
     for finding in findings:
         counts[finding.headline] += 1
+        models.add(finding.model)
+    which = "the" if len(models) < 2 else "a"
     judged = counts["shortcut"] + counts["inconclusive"] + counts["no evidence"]
     if not judged:
         return "No audit here gives a verdict: what follows is description."
     of = f"of {judged} {'verdict' if judged == 1 else 'verdicts'}"
     if counts["shortcut"]:
-        first = f"{counts['shortcut']} {of} {'says' if counts['shortcut'] == 1 else 'say'} that the model uses a shortcut"
+        first = f"{counts['shortcut']} {of} {'says' if counts['shortcut'] == 1 else 'say'} that {which} model uses a shortcut"
         rest = [f"{counts[w]} {'is' if counts[w] == 1 else 'are'} inconclusive" for w in ("inconclusive",) if counts[w]]
         rest += [f"{counts[w]} {'finds' if counts[w] == 1 else 'find'} no evidence" for w in ("no evidence",) if counts[w]]
         return "; ".join([first, *rest]) + "."

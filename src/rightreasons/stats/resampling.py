@@ -6,12 +6,13 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 
 from rightreasons.errors import DataError, SettingError
 
@@ -183,6 +184,19 @@ def interval(value: float, draws: ArrayLike, level: float = 0.95, reason: str = 
         reason = ""
         low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(value), float(low), float(high), len(values), missing, reason, level)
+
+
+def share_interval(value: float, draws: ArrayLike, n: float, level: float = 0.95, reason: str = "") -> Interval:
+    """`interval` of a share of `n` units. Where it is 0 or 1 every resample is, too, and Wilson's interval takes its place.
+
+    Nobody is certain of a share because 20 of 20 were right: the bootstrap's interval of no width would say so.
+    """
+    found = interval(value, draws, level, reason)
+    if value not in (0.0, 1.0) or found.low != found.high or n <= 0:
+        return found
+    z2 = norm.ppf((1 + level) / 2) ** 2
+    reach = z2 / (n + z2)
+    return replace(found, low=1 - reach, high=1.0) if value else replace(found, low=0.0, high=reach)
 
 
 def p_value(observed: float, null: ArrayLike, alternative: str = "two-sided") -> float:

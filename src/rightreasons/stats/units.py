@@ -241,7 +241,7 @@ class _Exchange:
         away = np.argsort(self.stratum + rng.random((B, C)), axis=1, kind="stable")
         donor = np.empty((B, C), dtype=np.int64)
         donor[:, home] = away
-        if C == self.n:
+        if self.n == C:
             return donor[:, self.own]
         mine = np.lexsort((np.arange(self.n), self.own))  # units by cluster, as they stand
         theirs = np.argsort(self.own + rng.random((B, self.n)), axis=1, kind="stable")  # units by cluster, in any order

@@ -41,7 +41,7 @@ TABLES = (
 )  # fmt: skip
 WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}
 LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
-NOT_NUMBERS = ("folder", "workers", "cache")  # keywords of train() and extract() that change no number
+DECODING = ("workers", "cache")  # keywords of train() that change no number: any unit may be decoded with other ones
 NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
 NOT_PLAIN = ("objective", "stopping", "weights")  # keywords of train() that a file cannot say
 VARIES = ("seed", "lr", "weight_decay")  # settings in which the members of one batched model may differ
@@ -92,6 +92,7 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
         "engine_settings": engine,
         "driver": vars(driver),
         "cohorts": {name: _told(cohort, folder, name in asked.get("external", {})) for name, cohort in cohorts.items()},
+        "decoding": {key: asked.get("train", {}).get(key) for key in DECODING},
         "extract": extraction,
         "performance": _settings(asked.get("performance", {}), performance, where="[performance]", without=("seed",)),
         "audits": {name: _audit(name, table, cohorts[DATA]) for name, table in asked.get("audits", {"groups": {}}).items()},
@@ -325,13 +326,13 @@ def _training(
     method: str, common: Mapping[str, Any], regime: Mapping[str, Any], point: Mapping[str, Any], name: str, where: str
 ) -> dict[str, Any]:
     """Full settings of a training: defaults < [train] < [regimes.<name>] < the point of the grid."""
-    without = {*NOT_NUMBERS, *NOT_PLAIN, "seed", "regime", "threads", "rng", "references"}
+    without = {"folder", *DECODING, *NOT_PLAIN, "seed", "regime", "threads", "rng", "references"}
     if method == "erm":
         known = families.settings_of(train)
     else:
         known = families.settings_of(families.member("mitigations", method).mitigate)
     known = {key: value for key, value in known.items() if key not in without}
-    _refuse_unknown(common, {**families.settings_of(train), **known}.keys() - without, "[train]")
+    _refuse_unknown(common, ({**families.settings_of(train), **known}.keys() - without) | set(DECODING), "[train]")
     _refuse_unknown(regime, {*known, "cohort", "method"}, f"[regimes.{name}]")
     _refuse_unknown(point, {*known, "architecture", "regime", "seed"}, where)
     return {**known, **{k: v for k, v in common.items() if k in known}, **regime, **point}

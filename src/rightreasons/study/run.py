@@ -199,7 +199,7 @@ class _Run:
         self._write()
         cohort = study_cohort(self.study, self.plan["cohort"])
         if self.plan["method"] == "erm":
-            train(self.start(), cohort, folder=place, **self.settings())
+            train(self.start(), cohort, folder=place, **self.settings(), **self.study.plan["decoding"])
         else:
             mitigate = families.member("mitigations", self.plan["method"]).mitigate
             known = families.settings_of(mitigate)

@@ -1,0 +1,621 @@
+"""Models trained as one are the models that training one by one gives; and so are many fitted by hand-written gradients."""
+
+import multiprocessing
+import os
+import re
+import signal
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from rightreasons.data import planted  # noqa: E402
+from rightreasons.errors import SettingError, TrainingError  # noqa: E402
+from rightreasons.models import batched, many  # noqa: E402
+from rightreasons.models._stacked import StackedOptimizer, schedule_factors  # noqa: E402
+from rightreasons.models.batched import GROUP, is_small, refusal, train_batched  # noqa: E402
+from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.many import TwoHeads, batch_rows, fit_many  # noqa: E402
+from rightreasons.models.training import cross_entropy, train  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-3, 5e-3  # float32: Adam turns the last bits of a small gradient into whole steps
+QUICK = {"epochs": 3, "batch": 32, "lr": 3e-3, "patience": None, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return tmp_path_factory.mktemp("digits")
+
+
+@pytest.fixture(scope="module")
+def cohort(world):
+    return planted.digits(world, n=240, pixels=16)
+
+
+@pytest.fixture(autouse=True)
+def one_quiet_thread(monkeypatch):
+    monkeypatch.setenv("RIGHTREASONS_QUIET", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def cnn(seed=0, **settings):
+    given = {"num_classes": 2, "size": 16, "width": 4, **settings}
+    return Classifier.load("rightreasons.models.small:small_cnn", rng=np.random.default_rng(seed), **given)
+
+
+def vit(seed=0):
+    given = {"num_classes": 2, "size": 16, "dim": 16, "depth": 2, "heads": 2}
+    return Classifier.load("rightreasons.models.small:small_vit", rng=np.random.default_rng(seed), **given)
+
+
+def mlp(seed=0, *extra):
+    torch.manual_seed(seed)
+    return Classifier.wrap(nn.Sequential(nn.Flatten(), nn.Linear(768, 16), nn.ReLU(), *extra, nn.Linear(16, 2)), size=16)
+
+
+def off(one, two):
+    """Largest difference between two classifiers' tensors."""
+    pairs = zip(one.module.state_dict().values(), two.module.state_dict().values(), strict=True)
+    return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
+
+
+def assert_same_training(together, alone):
+    for a, b in zip(together, alone, strict=True):
+        assert a.card["selected_epoch"] == b.card["selected_epoch"]
+        one, two = (pd.DataFrame(model.card["curves"]) for model in (a, b))
+        assert list(one) == list(two)
+        assert len(one) == len(two)
+        np.testing.assert_allclose(one["loss"], two["loss"], rtol=LOSS_TOLERANCE)
+        np.testing.assert_allclose(one["val_loss"], two["val_loss"], rtol=LOSS_TOLERANCE)
+        np.testing.assert_allclose(one["lr"], two["lr"], rtol=1e-12, atol=1e-18)
+        assert off(a, b) < WEIGHT_TOLERANCE
+        assert a.used == b.used
+        assert a.training == b.training
+        assert {**a.card, "curves": 0, "metric": 0} == {**b.card, "curves": 0, "metric": 0}
+
+
+# ---- as one by one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [cnn, vit, mlp])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_models_trained_as_one_are_those_trained_one_by_one(cohort, make, optimizer):
+    settings = [
+        {**QUICK, "optimizer": optimizer, "seed": seed, "lr": lr, "weight_decay": decay, "warmup": 0.5}
+        for seed in (1, 2)
+        for lr, decay in ((3e-3, 0.0), (1e-3, 0.1))
+    ]
+    starts = [make(k) for k in range(4)]
+    before = [start.fingerprint for start in starts]
+    together = train_batched(starts, cohort, settings)
+    assert [start.fingerprint for start in starts] == before
+    assert_same_training(together, [train(start, cohort, **one) for start, one in zip(starts, settings)])
+
+
+def test_the_loss_falls_far_from_where_it_began(cohort):
+    [model] = train_batched([cnn()], cohort, [{**QUICK, "epochs": 8}])
+    curve = model.card["curves"]
+    assert curve[-1]["loss"] < 0.5 * curve[0]["loss"]
+
+
+def test_augmentation_weights_and_a_schedule_without_cosine_are_those_of_the_seed(cohort):
+    weights = np.random.default_rng(0).uniform(0, 2, len(cohort))
+    weights[::7] = 0
+    fixed = {**QUICK, "augment": "flip_and_shift", "weights": weights, "schedule": None, "clip": None, "batch": 25}
+    settings = [{**fixed, "seed": seed} for seed in (1, 1, 2)]  # unequal numbers of models a seed
+    starts = [cnn(k) for k in range(3)]
+    assert_same_training(
+        train_batched(starts, cohort, settings), [train(start, cohort, **one) for start, one in zip(starts, settings)]
+    )
+
+
+def test_a_model_that_stops_early_leaves_and_the_others_go_on(cohort):
+    settings = [{**QUICK, "epochs": 8, "patience": 2, "seed": seed, "lr": lr} for seed in (1, 2) for lr in (3e-4, 1e-9)]
+    starts = [mlp(k) for k in range(4)]
+    alone = [train(start, cohort, **one) for start, one in zip(starts, settings)]
+    lengths = [len(model.card["curves"]) for model in alone]
+    assert len(set(lengths)) > 2, "the case must have models that stop at different epochs"
+    assert_same_training(train_batched(starts, cohort, settings), alone)
+
+
+def test_a_target_and_rows_split_by_the_seed_are_as_in_train(cohort):
+    without = cohort.select(cohort.splits != "val")
+    settings = [{**QUICK, "epochs": 2, "target": cohort.attributes[0], "seed": seed} for seed in (1, 2)]
+    starts = [mlp(k) for k in range(2)]
+    alone = [train(start, without, **one) for start, one in zip(starts, settings)]
+    assert alone[0].training != alone[1].training
+    assert_same_training(train_batched(starts, without, settings), alone)
+
+
+def test_lower_precision_trains_as_one_too(cohort):
+    settings = [{**QUICK, "amp": "bf16", "seed": seed} for seed in (1, 2)]
+    together = train_batched([mlp(k) for k in range(2)], cohort, settings)
+    alone = [train(mlp(k), cohort, **one) for k, one in enumerate(settings)]
+    for a, b in zip(together, alone):
+        losses = [[row["loss"] for row in model.card["curves"]] for model in (a, b)]
+        np.testing.assert_allclose(*losses, rtol=0.02)  # bfloat16 has 8 bits
+        assert a.card["ran"] == b.card["ran"]
+
+
+def test_frozen_and_unused_parameters_stay(cohort):
+    def start(k):
+        model = mlp(k)
+        model.module.register_parameter("unused", nn.Parameter(torch.ones(3, 3)))
+        model.module[1].weight.requires_grad_(False)
+        return model
+
+    settings = [{**QUICK, "weight_decay": 0.5, "seed": seed} for seed in (1, 2)]
+    together = train_batched([start(k) for k in range(2)], cohort, settings)
+    assert_same_training(together, [train(start(k), cohort, **one) for k, one in enumerate(settings)])
+    assert torch.equal(together[0].module.unused, torch.ones(3, 3))
+
+
+# ---- objectives ---------------------------------------------------------------------------------------------------------
+
+
+class WithHead(nn.Module):
+    """Cross-entropy and, by `weight`, that of an attribute read from the features by a head of its own."""
+
+    def __init__(self, weight, seed=0):
+        super().__init__()
+        self.weight = weight
+        generator = torch.Generator().manual_seed(seed)
+        self.head = nn.Linear(16, 2)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.randn(2, 16, generator=generator) / 4)
+            self.head.bias.zero_()
+
+    def forward(self, classifier, batch):
+        features, logits = classifier.read(batch.x)
+        attribute = next(iter(batch.attributes.values()))
+        both = [nn.functional.cross_entropy(*pair) for pair in ((logits, batch.y), (self.head(features), attribute))]
+        return both[0] + self.weight * both[1]
+
+
+def test_objectives_may_learn_and_differ_in_numbers(cohort, tmp_path):
+    def objectives():
+        return [WithHead(weight, seed) for seed, weight in enumerate((0.0, 0.5, 2.0))]
+
+    settings = [{**QUICK, "seed": 1, "objective": objective} for objective in objectives()]
+    alone = [train(cnn(k, width=4), cohort, **one) for k, one in enumerate(settings)]
+    ours = objectives()
+    folders = [tmp_path / str(k) for k in range(3)]
+    together = train_batched(
+        [cnn(k, width=4) for k in range(3)], cohort, [{**QUICK, "seed": 1, "objective": o} for o in ours], folders=folders
+    )
+    for a, b in zip(together, alone):
+        np.testing.assert_allclose(*([row["loss"] for row in model.card["curves"]] for model in (a, b)), rtol=LOSS_TOLERANCE)
+        assert off(a, b) < WEIGHT_TOLERANCE
+    for one, theirs in zip(ours, settings):
+        assert torch.allclose(one.head.weight, theirs["objective"].head.weight, atol=WEIGHT_TOLERANCE)
+    assert all((folder / "objective.pt").exists() for folder in folders)
+
+
+def smoothed(classifier, batch, share):
+    return (1 - share) * cross_entropy(classifier, batch) - share * classifier.logits(batch.x).log_softmax(1).mean()
+
+
+def test_partial_objectives_differ_in_their_keywords(cohort):
+    settings = [{**QUICK, "objective": partial(smoothed, share=share)} for share in (0.0, 0.3)]
+    together = train_batched([mlp(), mlp()], cohort, settings)
+    assert_same_training(together, [train(mlp(), cohort, **one) for one in settings])
+
+
+def noisy(classifier, batch):
+    return cross_entropy(classifier, batch) + torch.rand((), generator=batch.generator)
+
+
+def by_row(classifier, batch):
+    return cross_entropy(classifier, batch) * float(batch.rows[0])
+
+
+@pytest.mark.parametrize(("objective", "says"), [(noisy, "random|generator"), (by_row, "batch.rows")])
+def test_objectives_that_draw_or_read_rows_are_refused(cohort, objective, says):
+    with pytest.raises(TrainingError, match=says):
+        train_batched([mlp(), mlp()], cohort, [{**QUICK, "objective": objective, "seed": seed} for seed in (1, 2)])
+
+
+# ---- what cannot be -----------------------------------------------------------------------------------------------------
+
+
+class Assigns(nn.Module):
+    """Counts its calls in a buffer that is replaced rather than changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(768, 4), nn.Linear(4, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls = self.calls + 1
+        return self.head(self.body(x.flatten(1)))
+
+
+class Drops(Assigns):
+    def forward(self, x):
+        return self.head(nn.functional.dropout(self.body(x.flatten(1)), 0.5, self.training))
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [
+        (mlp(0, nn.Dropout(0.2)), "0.2.*draws at random"),
+        (Classifier.wrap(Drops(), size=16), "vmap"),
+        (Classifier.wrap(Assigns(), size=16), "calls is not changed in place"),
+        (Classifier.wrap(nn.Sequential(nn.Flatten(), nn.Linear(768, 3000), nn.Linear(3000, 2)), size=16), "2,313,002 parameters"),
+    ],
+)
+def test_networks_that_cannot_be_stacked_are_refused_with_the_reason(network, says):
+    assert re.search(says, refusal(network))
+
+
+def test_small_networks_can_be_stacked_and_dropout_of_zero_is_none(cohort):
+    for network in (cnn(), vit(), mlp(), mlp(0, nn.Dropout(0.0))):
+        assert refusal(network) == ""
+    assert is_small(mlp())
+    assert not is_small(Classifier.load("timm:resnet18", num_classes=2))
+    with pytest.raises(TrainingError, match="draws at random"):
+        train_batched([mlp(0, nn.Dropout(0.2))] * 2, cohort, [{**QUICK, "seed": seed} for seed in (1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ([{"epochs": 2}, {"epochs": 3}], "epochs is 2 for one model and 3 for another"),
+        ([{"epoch": 2}, {}], "did you mean 'epochs'"),
+        ([{}], "give one of each"),
+        ([{"objective": cross_entropy}, {"objective": smoothed}], "objectives"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(cohort, settings, says):
+    with pytest.raises(SettingError, match=says):
+        train_batched([mlp(), mlp()], cohort, settings)
+
+
+def test_networks_of_two_kinds_and_one_folder_for_two_are_refused(cohort, tmp_path):
+    with pytest.raises(SettingError, match="not of one architecture"):
+        train_batched([mlp(), cnn()], cohort, [QUICK, QUICK])
+    with pytest.raises(SettingError, match="one folder"):
+        train_batched([mlp(), mlp()], cohort, [QUICK, QUICK], folders=[tmp_path, tmp_path])
+
+
+def test_a_model_that_diverges_is_an_error_and_the_others_finish(cohort, tmp_path):
+    settings = [{**QUICK, "clip": None, "optimizer": "sgd", "lr": lr} for lr in (1e-3, 1e30)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    good, bad = train_batched([mlp(), mlp()], cohort, settings, folders=folders)
+    assert isinstance(bad, TrainingError)
+    assert "lower lr (now 1e+30)" in str(bad)
+    assert_same_training([good], [train(mlp(), cohort, **settings[0])])
+    assert (folders[0] / "model.json").exists()
+    assert not (folders[1] / "model.json").exists()
+    again = train_batched([mlp(), mlp()], cohort, settings, folders=folders)
+    assert off(again[0], good) == 0
+    assert str(again[1]) == str(bad)
+
+
+# ---- folders ------------------------------------------------------------------------------------------------------------
+
+
+def test_folders_hold_what_train_writes_and_open_again(cohort, tmp_path):
+    settings = [{**QUICK, "seed": seed} for seed in (1, 2)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    models = train_batched([cnn(1), cnn(2)], cohort, settings, folders=folders)
+    train(cnn(1), cohort, **settings[0], folder=tmp_path / "alone")
+    for folder, model in zip(folders, models):
+        assert {file.name for file in folder.iterdir()} == {file.name for file in (tmp_path / "alone").iterdir()}
+        assert list(pd.read_csv(folder / "curves.csv")) == list(pd.read_csv(tmp_path / "alone" / "curves.csv"))
+        assert Classifier.open(folder).fingerprint == model.fingerprint
+    before = (folders[0] / "model.safetensors").stat().st_mtime_ns
+    again = train_batched([cnn(1), cnn(2)], cohort, settings, folders=folders)
+    assert [off(a, b) for a, b in zip(again, models)] == [0, 0]
+    assert (folders[0] / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(TrainingError, match="another training run"):
+        train(cnn(1), cohort, **settings[0], folder=folders[0])
+    with pytest.raises(TrainingError, match="another training run"):
+        train_batched([cnn(1)], cohort, settings[:1], folders=folders[:1])
+
+
+class Killed(BaseException):
+    """Not an error that anybody may catch."""
+
+
+@pytest.mark.parametrize("moment", ["epoch", "finish"])
+def test_a_group_that_was_ended_goes_on_and_ends_with_the_same_weights(cohort, tmp_path, monkeypatch, moment):
+    settings = [{**QUICK, "epochs": 5, "patience": 2, "seed": seed, "lr": lr} for seed in (1, 2) for lr in (3e-3, 1e-6)]
+    starts = [cnn(k) for k in range(4)]
+    undisturbed = train_batched(starts, cohort, settings)
+    folders = [tmp_path / str(k) for k in range(4)]
+    calls = []
+    kind, name = (batched._Group, "step") if moment == "epoch" else (batched._Group, "finish")
+    own = getattr(kind, name)
+
+    def killing(*given):
+        calls.append(1)
+        if len(calls) == (14 if moment == "epoch" else 3):
+            raise Killed
+        return own(*given)
+
+    monkeypatch.setattr(kind, name, killing)
+    with pytest.raises(Killed):
+        train_batched(starts, cohort, settings, folders=folders)
+    assert (folders[0] / GROUP).exists()
+    monkeypatch.setattr(kind, name, own)
+    resumed = train_batched(starts, cohort, settings, folders=folders)
+    assert [off(a, b) for a, b in zip(resumed, undisturbed)] == [0] * 4
+    assert [a.card == b.card for a, b in zip(resumed, undisturbed)] == [True] * 4
+    assert not (folders[0] / GROUP).exists()
+
+
+def _train_group(world, target):
+    torch.set_num_threads(1)
+    cohort = planted.digits(world, n=240, pixels=16)
+    settings = [{**QUICK, "epochs": 12, "seed": seed, "threads": 1} for seed in range(3)]
+    train_batched([cnn(k) for k in range(3)], cohort, settings, folders=[target / str(k) for k in range(3)])
+
+
+@pytest.mark.slow
+def test_a_group_killed_at_any_moment_ends_with_the_same_bytes(world, tmp_path):
+    def files(target):
+        return {
+            f"{k}/{name}": (target / str(k) / name).read_bytes() for k in range(3) for name in ("model.safetensors", "model.json")
+        }
+
+    _train_group(world, tmp_path / "whole")
+    rng = np.random.default_rng(0)
+    context = multiprocessing.get_context("spawn")
+    for _ in range(20):
+        process = context.Process(target=_train_group, args=(world, tmp_path / "killed"))
+        process.start()
+        process.join(6 + rng.uniform(0, 3))
+        if process.exitcode is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    _train_group(world, tmp_path / "killed")
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+
+
+# ---- many by one function ---------------------------------------------------------------------------------------------
+
+
+def planted_rows(n=300, d=12, dtype=torch.float64):
+    rng = np.random.default_rng(0)
+    y = rng.random(n) < 0.5
+    a = np.where(rng.random(n) < 0.8, y, ~y)
+    x = rng.normal(size=(n, d))
+    x[:, 0] += 1.5 * y
+    x[:, 1] += 2.0 * a
+    return tuple(torch.from_numpy(part.astype(np.float64)).to(dtype) for part in (x, y, a))
+
+
+def rngs(number, task=0):
+    return [np.random.default_rng([task, k]) for k in range(number)]
+
+
+SCALES = torch.tensor([0.0, 0.5, 1.0, -2.0], dtype=torch.float64)
+SETTING = {"scale": SCALES, "weight": 0.75}
+
+
+def starts(S=3, L=4, d=12, **kind):
+    return {name: p.double() for name, p in TwoHeads.start(rngs(S, 1), L, d, **kind).items()}
+
+
+class Scale(torch.autograd.Function):
+    """Identity forward, times `scale` backward."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.scale, None
+
+
+class Plain(nn.Module):
+    """The two-headed network as everybody writes it."""
+
+    def __init__(self, params):
+        super().__init__()
+        self.layers = nn.ModuleDict()
+        for name in [key.removesuffix(".weight") for key in params if key.endswith(".weight")]:
+            layer = nn.Linear(*params[f"{name}.weight"].shape[::-1], dtype=torch.float64)
+            with torch.no_grad():
+                layer.weight.copy_(params[f"{name}.weight"])
+                layer.bias.copy_(params[f"{name}.bias"])
+            self.layers[name.replace(".", "_")] = layer
+
+    def loss(self, x, y, a, scale, weight):
+        for name, layer in self.layers.items():
+            if name.startswith("body"):
+                x = layer(x).relu()
+        branch = self.layers["attribute"](self.layers["branch"](Scale.apply(x, scale)).relu())
+        of = nn.functional.binary_cross_entropy_with_logits
+        label = of(self.layers["label"](x)[:, 0], y)
+        return label if scale == 0 else label + weight * of(branch[:, 0], a)
+
+
+def one_by_one(params, data, steps, batch, make):
+    """Trained parameters and losses of every model, in a loop."""
+    S, L = params["label.bias"].shape[:2]
+    losses = torch.zeros(steps, S, L, dtype=torch.float64)
+    trained = {}
+    for s, rng in enumerate(rngs(S)):
+        order = batch_rows(rng, len(data[0]), batch, steps)
+        for j in range(L):
+            network = Plain({name: p[s, j] for name, p in params.items()})
+            optimizer = make(network.parameters())
+            for k in range(steps):
+                optimizer.zero_grad()
+                loss = network.loss(*(part[order[k]] for part in data), float(SCALES[j]), 0.75)
+                loss.backward()
+                optimizer.step()
+                losses[k, s, j] = loss.detach()
+            trained[s, j] = network
+    return trained, losses
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_many_fitted_at_once_are_those_fitted_one_by_one(is_by_hand):
+    data, params, loss = planted_rows(), starts(), TwoHeads()
+    fitted = fit_many(loss if is_by_hand else loss.__call__, params, data, rngs=rngs(3), setting=SETTING, steps=60, batch=32)
+    trained, losses = one_by_one(params, data, 60, 32, partial(torch.optim.Adam, lr=1e-3))
+    torch.testing.assert_close(fitted.losses, losses, rtol=1e-9, atol=1e-12)
+    for (s, j), network in trained.items():
+        for name, p in fitted.params.items():
+            layer, part = name.rsplit(".", 1)
+            torch.testing.assert_close(p[s, j], getattr(network.layers[layer.replace(".", "_")], part).data, rtol=1e-7, atol=1e-9)
+    assert not fitted.diverged.any()
+
+
+@pytest.mark.parametrize("hidden", [(10, 10, 10), (7,), (5, 3)])
+@pytest.mark.parametrize("branch", [1, 2, 4])
+def test_gradients_by_hand_are_those_of_autograd(hidden, branch):
+    params = starts(2, 4, hidden=hidden, branch=branch)
+    x, y, a = planted_rows()
+    rows = torch.arange(48).view(2, 24)
+    setting = {"scale": SCALES.expand(2, 4), "weight": torch.full((2, 4), 0.75, dtype=torch.float64)}
+    by_hand = TwoHeads().gradients(params, x[rows], y[rows], a[rows], setting=setting)
+    by_autograd = many._by_vmap(TwoHeads().__call__)(params, x[rows], y[rows], a[rows], setting=setting)
+    torch.testing.assert_close(by_hand[0], by_autograd[0], rtol=1e-12, atol=1e-14)
+    for name, grad in by_autograd[1].items():
+        torch.testing.assert_close(by_hand[1][name], grad, rtol=1e-10, atol=1e-14)
+
+
+def test_scale_zero_is_single_task_training_to_the_last_bit():
+    data, params = planted_rows(dtype=torch.float32), {name: p.float() for name, p in starts(2, 1).items()}
+    runs = [
+        fit_many(TwoHeads(), params, data, rngs=rngs(2), setting={"scale": scale, "weight": weight}, steps=40)
+        for scale, weight in ((0.0, 0.75), (0.0, 0.0))
+    ]
+    assert torch.equal(runs[0].losses, runs[1].losses)
+    assert torch.equal(runs[0].params["body.0.weight"], runs[1].params["body.0.weight"])
+
+
+def test_the_body_sees_the_scaled_gradient_and_the_branch_the_whole():
+    params = {name: p.expand(1, 2, *p.shape[2:]) for name, p in starts(1, 1).items()}
+    x, y, a = (part[None, :64] for part in planted_rows())
+    ones = torch.ones(1, 2, dtype=torch.float64)
+
+    def grads(scale, weight):
+        return TwoHeads().gradients(params, x, y, a, setting={"scale": ones * scale, "weight": ones * weight})[1]
+
+    label, whole, scaled = grads(0.0, 0.75), grads(1.0, 0.75), grads(-3.0, 0.75)
+    attribute = whole["body.1.weight"] - label["body.1.weight"]
+    torch.testing.assert_close(scaled["body.1.weight"] - label["body.1.weight"], -3 * attribute)
+    torch.testing.assert_close(scaled["branch.weight"], whole["branch.weight"])
+
+
+def test_the_number_of_threads_and_the_chunks_change_nothing(monkeypatch):
+    data, params = planted_rows(dtype=torch.float32), {name: p.float() for name, p in starts(5, 4).items()}
+
+    def run(threads):
+        return fit_many(
+            TwoHeads(), params, data, rngs=rngs(5), setting={"scale": SCALES.float(), "weight": 0.75}, steps=30, threads=threads
+        )
+
+    monkeypatch.setattr(many, "CHUNK", 6)
+    one, two = run(1), run(2)
+    assert all(torch.equal(one.params[name], two.params[name]) for name in params)
+    monkeypatch.setattr(many, "CHUNK", 64)
+    torch.testing.assert_close(run(2).losses, one.losses, rtol=1e-4, atol=1e-5)
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("S", "L"), [(1, 1), (5, 25), (250, 25), (3, 200), (1, 1000), (1000, 1)])
+def test_chunks_cover_every_model_once(S, L):
+    seen = np.zeros((S, L), int)
+    for part in many._parts(S, L):
+        seen[part] += 1
+    assert (seen == 1).all()
+
+
+def test_each_seed_draws_from_its_own_rows_and_every_row_before_any_twice():
+    order = batch_rows(np.random.default_rng(0), np.arange(100, 130), 10, 6)
+    assert sorted(order[:3].ravel()) == sorted(order[3:].ravel()) == list(range(100, 130))
+    x, y, a = planted_rows()
+    params = starts(2, 4)
+    halves = [np.arange(150), np.arange(150, 300)]
+    both = fit_many(TwoHeads(), params, (x, y, a), rngs=rngs(2), setting=SETTING, rows=halves, steps=20)
+    for s, rows in enumerate(halves):
+        own = {name: p[s : s + 1] for name, p in params.items()}
+        alone = fit_many(TwoHeads(), own, (x[rows], y[rows], a[rows]), rngs=rngs(2)[s : s + 1], setting=SETTING, steps=20)
+        torch.testing.assert_close(alone.losses[:, 0], both.losses[:, s])
+
+
+def test_a_model_that_diverges_is_marked_and_the_others_are_not():
+    lr = torch.tensor([1e-3, 1e300, 1e-3, 1e-3], dtype=torch.float64).expand(2, 4)
+    fitted = fit_many(TwoHeads(), starts(2, 4), planted_rows(), rngs=rngs(2), setting=SETTING, steps=20, lr=lr, optimizer="sgd")
+    assert fitted.diverged.tolist() == [[False, True, False, False]] * 2
+
+
+@pytest.mark.parametrize(
+    "given", [{"steps": 0}, {"rngs": []}, {"rows": [[0]]}, {"setting": {"scale": [1.0, 2.0], "weight": 1.0}}]
+)
+def test_arguments_that_do_not_fit_are_refused(given):
+    with pytest.raises(SettingError):
+        fit_many(TwoHeads(), starts(), planted_rows(), **{"rngs": rngs(3), "setting": SETTING, "steps": 5, **given})
+
+
+# ---- the optimizer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("is_uniform", [True, False])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_the_stacked_optimizer_is_torchs_own_for_every_model(kind, is_uniform, clip):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"weight": (4, 3), "bias": (4,), "number": ()}
+    params = {name: torch.randn(2, 3, *shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    lr = torch.full((2, 3), 0.01, dtype=torch.float64) * (1 if is_uniform else torch.arange(1, 7).view(2, 3))
+    decay = torch.full((2, 3), 0.1, dtype=torch.float64) * (1 if is_uniform else torch.arange(6).view(2, 3))
+    grads = [{n: torch.randn(p.shape, generator=generator, dtype=torch.float64) for n, p in params.items()} for _ in range(5)]
+    factors = schedule_factors(5, "cosine", 2)
+    ours = StackedOptimizer(
+        kind,
+        params,
+        lr=lr,
+        weight_decay=decay,
+        clip=None if clip is None else torch.full((2, 3), clip, dtype=torch.float64),
+        factors=torch.tensor(factors, dtype=torch.float64),
+    )
+    for k, grad in enumerate(grads):
+        ours.step(grad, torch.tensor([k]))
+    theirs = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": partial(torch.optim.SGD, momentum=0.9)}[kind]
+    for s in range(2):
+        for j in range(3):
+            own = {name: nn.Parameter(p[s, j].clone()) for name, p in params.items()}
+            groups = [{"params": [p], "weight_decay": float(decay[s, j]) if p.ndim > 1 else 0.0} for p in own.values()]
+            optimizer = theirs(groups, lr=float(lr[s, j]))
+            for k, grad in enumerate(grads):
+                for name, p in own.items():
+                    p.grad = grad[name][s, j].clone()
+                for group in optimizer.param_groups:
+                    group["lr"] = float(lr[s, j]) * factors[k]
+                if clip is not None:
+                    nn.utils.clip_grad_norm_(own.values(), clip)
+                optimizer.step()
+            for name, p in own.items():
+                torch.testing.assert_close(ours.params[name][s, j], p.data, rtol=1e-10, atol=1e-12)
+
+
+def test_hand_written_and_stacked_work_on_a_gpu_too():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    data, params = planted_rows(), starts()
+    given = {"rngs": rngs(3), "setting": SETTING, "steps": 50}
+    on_gpu = fit_many(TwoHeads(), params, data, device="cuda", **given)
+    on_cpu = fit_many(TwoHeads(), params, data, **{**given, "rngs": rngs(3)})
+    torch.testing.assert_close(on_gpu.losses.cpu(), on_cpu.losses, rtol=1e-7, atol=1e-9)

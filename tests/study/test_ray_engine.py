@@ -1,0 +1,322 @@
+"""The Ray engine: files through a store, a two-node cluster, a node killed in the middle; always the local engine's numbers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rightreasons.errors import DataError, SettingError
+from rightreasons.study import Study
+from rightreasons.study.engines import Event, Task, _store
+from rightreasons.study.engines import ray as engine_of_ray
+from rightreasons.study.engines._store import Publisher, Store
+from rightreasons.study.engines.ray import Order, Post, cause, perform
+from rightreasons.study.plan import plan
+from rightreasons.study.sweep import sweep
+
+pytestmark = pytest.mark.torch
+
+STUDY = """
+name = "tiny"
+engine = "{engine}"
+
+[data]
+world = "digits"
+n = 240
+pixels = 16
+
+[architectures.cnn]
+model = "rightreasons.models.small:small_cnn"
+size = 16
+width = 8
+
+[train]
+epochs = {epochs}
+batch = 32
+
+[[runs]]
+seed = {seeds}
+
+[extract]
+batch = 8
+chunk = 8
+
+[performance]
+B = 50
+
+[audits.groups]
+B = 50
+
+[engine_settings]
+{settings}
+"""
+
+
+def write_study(folder: Path, engine: str = "local", epochs: int = 2, seeds: int = 1, **settings: Any) -> Path:
+    lines = "\n".join(f"{key} = {value!r}".replace("True", "true") for key, value in {"threads": 1, **settings}.items())
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{engine}.toml"
+    file.write_text(STUDY.format(engine=engine, epochs=epochs, seeds=list(range(seeds)), settings=lines))
+    return file
+
+
+def numbers(study: Study) -> pd.DataFrame:
+    """The table without the columns that hold times."""
+    return study.table[[name for name in study.table if not name.startswith("time_")]]
+
+
+def same_files(one: Study, other: Study, unit: str) -> bool:
+    names = ("model/model.safetensors", "predictions/test.parquet")
+    return all((one.path(unit) / name).read_bytes() == (other.path(unit) / name).read_bytes() for name in names)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """One unit, worked on in this process without any engine."""
+    from rightreasons.study.run import work
+
+    folder = tmp_path_factory.mktemp("alone")
+    study = plan(write_study(folder), folder / "study")
+    torch.set_num_threads(1)
+    assert work(study.folder, Task(study.units[0], (study.units[0],))) == "done"
+    return study
+
+
+# ---- the store -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["path", "file", "memory"])
+def test_files_come_out_of_a_store_as_they_went_in(tmp_path: Path, kind: str) -> None:
+    url = {"path": str(tmp_path / "store"), "file": f"file://{tmp_path}/store", "memory": f"memory://{tmp_path.name}"}[kind]
+    store, home = Store(url), tmp_path / "home"
+    (home / "runs" / "a").mkdir(parents=True)
+    for name, content in {"x.bin": os.urandom(3_000_000), "y.json": b"{}", "same.json": b"{}", "lock": b""}.items():
+        (home / "runs" / "a" / name).write_bytes(content)
+    listing = store.send(home, _store.files_in(home, ["runs"]), "tiny/files")
+    assert sorted(listing) == ["runs/a/same.json", "runs/a/x.bin", "runs/a/y.json"]
+    assert listing["runs/a/same.json"] == listing["runs/a/y.json"]
+    assert store.published("tiny") is None
+    store.publish("tiny", listing)
+    store.fetch(store.published("tiny") or {}, tmp_path / "other")
+    for path in listing:
+        assert (tmp_path / "other" / path).read_bytes() == (home / path).read_bytes()
+    store.remove("tiny")
+    store.remove("tiny")
+    assert store.published("tiny") is None
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"))
+    (tmp_path / "a").write_bytes(b"content")
+    listing = store.send(tmp_path, ["a"], "place")
+    (tmp_path / "store" / listing["a"]).write_bytes(b"contents")
+    with pytest.raises(DataError, match="another content"):
+        store.fetch(listing, tmp_path / "other")
+    assert not (tmp_path / "other" / "a").exists()
+
+
+def test_a_store_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(SettingError, match="nosuch://bucket"):
+        Store("nosuch://bucket")
+
+
+def test_every_published_state_is_one_that_there_was(tmp_path: Path) -> None:
+    """A writer replaces two files in turn; no state may hold the second without the first."""
+    store, home = Store(str(tmp_path / "store")), tmp_path / "home"
+    run = home / "runs" / "a"
+    run.mkdir(parents=True)
+    stop = threading.Event()
+
+    def replace(name: str, content: str) -> None:
+        (run / f".{name}.partial").write_text(content)
+        (run / f".{name}.partial").replace(run / name)
+
+    def keep_writing() -> None:
+        for number in range(100_000):
+            if stop.is_set():
+                return
+            replace("first", str(number))
+            replace("second", str(number))
+            time.sleep(0.002)
+
+    replace("first", "0")
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    seen = []
+    with Publisher(store, home, ["runs/a"], "place", every=0.01):
+        for number in range(30):
+            time.sleep(0.02)
+            listing = store.published("place")
+            if listing is None:
+                continue
+            try:
+                store.fetch(listing, tmp_path / f"seen-{number}")
+            except FileNotFoundError:  # superseded while it was read
+                continue
+            values = [int(f.read_text()) for f in sorted((tmp_path / f"seen-{number}" / "runs" / "a").iterdir())]
+            seen.append(values[0] - values[-1] if len(values) == 2 else 0)
+    stop.set()
+    writer.join()
+    assert len(seen) > 3
+    assert set(seen) <= {0, 1}
+    kept = [file for file in (tmp_path / "store" / "place").rglob("*") if file.is_file()]
+    assert len(kept) <= 3  # the last state and its listing: what is superseded is removed
+
+
+# ---- a task through the store, in this process ---------------------------------------------------------------------------
+
+
+def through_store(study: Study, store: Path, task: Task, scratch: Path, every: float = 60.0) -> str:
+    post = Post(str(store), study.folder.absolute(), str(scratch), every)
+    said, listing = perform(Order(task.to_json(), "", 1, engine_of_ray.rightreasons.__version__, post.pack(task)))
+    post.collect(task, listing, failed=said == "failed")
+    post.clear()
+    return said
+
+
+def test_a_unit_that_went_through_a_store_has_the_same_numbers(tmp_path: Path, alone: Study) -> None:
+    study = plan(write_study(tmp_path), tmp_path / "study")
+    (unit,) = study.units
+    assert through_store(study, tmp_path / "store", Task(unit, (unit,)), tmp_path / "scratch") == "done"
+    pd.testing.assert_frame_equal(numbers(study), numbers(alone), check_exact=True)
+    assert same_files(study, alone, unit)
+    assert study.run(unit)["status"] == "done"
+    assert not [file for file in (tmp_path / "store").rglob("*") if file.is_file()]
+    assert not list((tmp_path / "scratch").glob("*/*/study/runs/*"))
+
+
+def test_a_split_extraction_goes_through_the_store_piece_by_piece(tmp_path: Path, alone: Study) -> None:
+    study = plan(write_study(tmp_path), tmp_path / "study")
+    (unit,) = study.units
+    rows = len(study.cohort("data").on("test"))
+    pieces = [Task(f"{unit} {lo}", (unit,), "extract", "test", (lo, lo + 2)) for lo in range(0, -(-rows // 8), 2)]
+    for task in (Task(f"{unit} train", (unit,), "train"), *pieces):
+        assert through_store(study, tmp_path / "store", task, tmp_path / "scratch") == "done"
+    assert len(list((study.path(unit) / "pieces").iterdir())) == len(pieces) > 1
+    assert through_store(study, tmp_path / "store", Task(unit, (unit,)), tmp_path / "scratch") == "done"
+    assert not (study.path(unit) / "pieces").exists()
+    pd.testing.assert_frame_equal(numbers(study), numbers(alone), check_exact=True)
+
+
+def test_a_failed_unit_brings_its_error_home(tmp_path: Path) -> None:
+    study = plan(write_study(tmp_path), tmp_path / "study")
+    (unit,) = study.units
+    model = study.path(unit) / "model"
+    model.mkdir(parents=True)
+    (model / "model.json").write_text("no JSON")
+    assert through_store(study, tmp_path / "store", Task(unit, (unit,)), tmp_path / "scratch") == "failed"
+    assert study.status(unit) == "failed"
+    assert study.run(unit)["error"]["traceback"]
+
+
+def test_what_a_dead_worker_told_of_is_where_the_next_goes_on(tmp_path: Path, alone: Study) -> None:
+    study = plan(write_study(tmp_path), tmp_path / "study")
+    (unit,) = study.units
+    task = Task(unit, (unit,))
+    post = Post(str(tmp_path / "store"), study.folder.absolute(), str(tmp_path / "scratch"), 0.05)
+    order = Order(task.to_json(), "", 1, engine_of_ray.rightreasons.__version__, post.pack(task))
+    worker = os.fork()
+    if worker == 0:
+        perform(order)
+        os._exit(0)
+    while not any("model/" in path for path in post.store.published(order.parcel.place) or {}):  # type: ignore[union-attr]
+        time.sleep(0.02)
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+    post.collect(task, None)
+    assert (study.path(unit) / "model").is_dir()
+    assert study.run(unit)["status"] == "running"
+    assert through_store(study, tmp_path / "store", task, tmp_path / "scratch") == "done"
+    pd.testing.assert_frame_equal(numbers(study), numbers(alone), check_exact=True)
+
+
+def test_another_version_on_a_node_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="install one version"):
+        perform(Order(Task("a", ("a",)).to_json(), str(tmp_path), 1, "0.0.0", None))
+
+
+def test_a_cause_is_one_line() -> None:
+    class Wrapped(Exception):
+        cause = OSError("disk is gone\nmore")
+
+    assert cause(Wrapped("a long traceback")) == "OSError: disk is gone"
+    assert cause(ValueError("\n a\nb")) == "ValueError: a"
+    assert cause(KeyError()) == "KeyError"
+
+
+def test_settings_that_make_no_sense_are_refused_before_ray_starts(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="threads=0"):
+        engine_of_ray.Engine(tmp_path, threads=0)
+
+
+# ---- a cluster -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head that runs nothing and two nodes of one CPU, all on the loopback address."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    engine_of_ray.imported()
+    from ray.cluster_utils import Cluster
+
+    common = {"node_ip_address": engine_of_ray.LOOPBACK, "object_store_memory": 100 << 20}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common})
+    made.workers = [made.add_node(num_cpus=1, **common) for _ in range(2)]
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    folder = tmp_path_factory.mktemp("local")
+    return sweep(write_study(folder, epochs=12, seeds=4, workers=2), folder / "study", say=lambda _: None)
+
+
+@pytest.mark.slow
+def test_two_nodes_give_the_local_table_to_the_bit(
+    cluster: Any, undisturbed: Study, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toml = write_study(tmp_path, "ray", epochs=12, seeds=4, address=cluster.address)
+    study = sweep(toml, tmp_path / "study", say=lambda _: None)
+    pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)
+    assert all(same_files(study, undisturbed, unit) for unit in study.units)
+    assert "raylet" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.slow
+def test_a_node_killed_in_the_middle_costs_nothing_but_time(
+    cluster: Any, undisturbed: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Workers work in scratch folders and meet the driver in a store only."""
+    victim = cluster.workers.pop()
+    next_event = engine_of_ray.Engine.next_event
+    started = []
+
+    def kill_when_both_are_busy(self: engine_of_ray.Engine, timeout: float) -> Event | None:
+        event = next_event(self, timeout)
+        if event is not None and event.kind == "done" and not started:
+            started.append(threading.Timer(2.0, cluster.remove_node, (victim,), {"allow_graceful": False}))
+            started[0].start()
+        return event
+
+    monkeypatch.setattr(engine_of_ray.Engine, "next_event", kill_when_both_are_busy)
+    settings = {"address": cluster.address, "store": f"file://{tmp_path}/store", "scratch": f"{tmp_path}/scratch", "every": 0.5}
+    toml = write_study(tmp_path, "ray", epochs=12, seeds=4, **settings)
+    study = sweep(toml, tmp_path / "study", say=lambda _: None)
+    started[0].join()
+    pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)
+    assert all(same_files(study, undisturbed, unit) for unit in study.units)
+    causes = [attempt["cause"] for unit in study.units for attempt in study.run(unit)["attempts"]]
+    assert any(said.startswith(("NodeDiedError", "WorkerCrashedError")) for said in causes), causes
+    assert not [file for file in (tmp_path / "store").rglob("*") if file.is_file()]
+    assert "raylet" not in "".join(capfd.readouterr()).lower()
