@@ -19,6 +19,16 @@ def test_an_audit_keeps_its_contract(name: str) -> None:
     assert finding.sentence
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("name", families.members("attributions"))
+def test_an_attribution_keeps_its_contract(name: str) -> None:
+    pytest.importorskip("torch")
+    if name == "lrp":
+        pytest.importorskip("zennit")
+    module = families.member("attributions", name)
+    assert testing.check_attribution(name, **({"patch": 4} if "patch" in families.settings_of(module.maps) else {}))
+
+
 OWN = '''
 from dataclasses import dataclass, field
 from rightreasons.audits import Context, Need

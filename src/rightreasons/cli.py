@@ -112,6 +112,12 @@ MODEL: Options = {
     "channels": _option(int, "input channels (default: the model's)"),
 }
 
+RUN: Options = {
+    "device": _option(str, "where the network runs, e.g. cpu or cuda:1 (default: a GPU if there is one)"),
+    "workers": _option(int, "threads that decode images (default: one per core)"),
+    "cache": _option(Path, "folder for decoded images, so that they are decoded once"),
+}
+
 
 def _sharing(*groups: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add shared options to a command that takes them as `**shared`."""
@@ -195,6 +201,11 @@ def _numbers(text: str) -> list[float]:
         raise SettingError(f"{text!r} is not numbers separated by commas") from error
 
 
+def _where(shared: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of `extract` and `train` about where and how they run."""
+    return {name: shared[name] for name in RUN if shared.get(name) is not None}
+
+
 def _aligned(given: list[str] | None) -> dict[str, Any] | None:
     """`m=1` as value → label; `sex:m=1` as attribute → such a mapping."""
     pairs = _pairs(given, "aligned")
@@ -269,7 +280,7 @@ def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL)
+@_sharing(COLUMNS, MODEL, RUN)
 def audit(
     manifest: Annotated[
         Path | None, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")
@@ -313,7 +324,7 @@ def audit(
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL)
+@_sharing(COLUMNS, MODEL, RUN)
 def extract(
     manifest: Manifest,
     out: Out = Path("rightreasons-audit"),
@@ -328,7 +339,7 @@ def extract(
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL)
+@_sharing(COLUMNS, MODEL, RUN)
 def train(
     manifest: Manifest,
     out: Out = Path("rightreasons-model"),
@@ -366,6 +377,7 @@ def train(
         augment=augment,
         seed=seed,
         folder=out,
+        **_where(shared),
     )
     console.print(f"{escape(repr(model))}\nthe model is in {escape(str(out))}: audit it with --model {escape(str(out))}")
 
@@ -488,7 +500,7 @@ def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int,
     cohort = _cohort(manifest, shared)
     model = _classifier(shared)
     _warn_of_random_weights(shared)
-    return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed)
+    return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed, **_where(shared))
 
 
 def _show_plan(study: Study) -> None:

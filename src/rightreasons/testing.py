@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,21 @@ def check_audit(name: str, **settings: Any) -> Finding:
     _check_measurement(name, module, models, settings)
     _check_unknown(name, models)
     return first
+
+
+def check_attribution(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
+    """Run the contract of an attribution on small networks; gives the shape of the maps for each network that it explains.
+
+    Maps are finite, (b, *space), the same twice and for an image alone; weights, hooks, gradients, flags and modes are as before.
+
+    Parameters
+    ----------
+    name : a member of `attributions/` or a dotted name
+    settings : for the run, where the defaults do not fit images of 16 x 16 pixels
+    """
+    # By its name, because this file belongs to the numbers wing and the contract runs networks.
+    shapes: dict[str, tuple[int, ...]] = importlib.import_module("rightreasons.attributions._contract").check(name, **settings)
+    return shapes
 
 
 def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0) -> Evidence:

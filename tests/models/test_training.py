@@ -183,7 +183,7 @@ def test_the_card_tells_what_the_model_was_made_from(cohort):
     assert made.training == cohort.on("train").fingerprint
     assert made.used == {*cohort.on("train").id, *cohort.on("val").id}
     assert made.card["start"] == start.fingerprint or start.card["start"] == made.card["start"] == "fresh"
-    assert (made.card["seed"], made.card["regime"], made.card["target"]) == (3, "balanced", "label")
+    assert (made.card["seed"], made.card["regime"], made.card["target"]) == (3, "balanced", "")
     assert made.card["settings"]["lr"] == QUICK["lr"]
     assert made.card["settings"]["objective"] == "rightreasons.models.training:cross_entropy"
     assert made.card["versions"]["torch"] == torch.__version__.partition("+")[0] or made.card["versions"]["torch"]

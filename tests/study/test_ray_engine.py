@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +14,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rightreasons.errors import DataError, SettingError
-from rightreasons.study import Study
-from rightreasons.study.engines import Event, Task, _store
-from rightreasons.study.engines import ray as engine_of_ray
-from rightreasons.study.engines._store import Publisher, Store
-from rightreasons.study.engines.ray import Order, Post, cause, perform
-from rightreasons.study.plan import plan
-from rightreasons.study.sweep import sweep
+from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.study import Study  # noqa: E402
+from rightreasons.study.engines import Event, Task, _store  # noqa: E402
+from rightreasons.study.engines import ray as engine_of_ray  # noqa: E402
+from rightreasons.study.engines._store import Publisher, Store  # noqa: E402
+from rightreasons.study.engines.ray import Order, Post, cause, perform  # noqa: E402
+from rightreasons.study.plan import plan  # noqa: E402
+from rightreasons.study.sweep import sweep  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -219,24 +218,28 @@ def test_a_failed_unit_brings_its_error_home(tmp_path: Path) -> None:
     assert study.run(unit)["error"]["traceback"]
 
 
-def test_what_a_dead_worker_told_of_is_where_the_next_goes_on(tmp_path: Path, alone: Study) -> None:
+def test_what_a_dead_worker_told_of_is_where_the_next_goes_on(
+    tmp_path: Path, alone: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = plan(write_study(tmp_path), tmp_path / "study")
     (unit,) = study.units
     task = Task(unit, (unit,))
     post = Post(str(tmp_path / "store"), study.folder.absolute(), str(tmp_path / "scratch"), 0.05)
     order = Order(task.to_json(), "", 1, engine_of_ray.rightreasons.__version__, post.pack(task))
-    worker = os.fork()
-    if worker == 0:
-        perform(order)
-        os._exit(0)
-    while not any("model/" in path for path in post.store.published(order.parcel.place) or {}):  # type: ignore[union-attr]
-        time.sleep(0.02)
-    os.kill(worker, signal.SIGKILL)
-    os.waitpid(worker, 0)
+
+    def die_when_the_model_is_told_of(run: Any) -> None:
+        while not any(path.endswith("model/model.json") for path in post.store.published(order.parcel.place) or {}):  # type: ignore[union-attr]
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rightreasons.study.run._Run.extract", die_when_the_model_is_told_of)
+        with pytest.raises(KeyboardInterrupt):
+            perform(order)
     post.collect(task, None)
-    assert (study.path(unit) / "model").is_dir()
     assert study.run(unit)["status"] == "running"
     assert through_store(study, tmp_path / "store", task, tmp_path / "scratch") == "done"
+    assert [("train" in attempt["did"]) for attempt in study.run(unit)["attempts"]] == [True, False]
     pd.testing.assert_frame_equal(numbers(study), numbers(alone), check_exact=True)
 
 
@@ -279,14 +282,14 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("local")
-    return sweep(write_study(folder, epochs=12, seeds=4, workers=2), folder / "study", say=lambda _: None)
+    return sweep(write_study(folder, epochs=60, seeds=4, workers=2), folder / "study", say=lambda _: None)
 
 
 @pytest.mark.slow
 def test_two_nodes_give_the_local_table_to_the_bit(
     cluster: Any, undisturbed: Study, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    toml = write_study(tmp_path, "ray", epochs=12, seeds=4, address=cluster.address)
+    toml = write_study(tmp_path, "ray", epochs=60, seeds=4, address=cluster.address)
     study = sweep(toml, tmp_path / "study", say=lambda _: None)
     pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)
     assert all(same_files(study, undisturbed, unit) for unit in study.units)
@@ -305,13 +308,13 @@ def test_a_node_killed_in_the_middle_costs_nothing_but_time(
     def kill_when_both_are_busy(self: engine_of_ray.Engine, timeout: float) -> Event | None:
         event = next_event(self, timeout)
         if event is not None and event.kind == "done" and not started:
-            started.append(threading.Timer(2.0, cluster.remove_node, (victim,), {"allow_graceful": False}))
+            started.append(threading.Timer(1.5, cluster.remove_node, (victim,), {"allow_graceful": False}))
             started[0].start()
         return event
 
     monkeypatch.setattr(engine_of_ray.Engine, "next_event", kill_when_both_are_busy)
     settings = {"address": cluster.address, "store": f"file://{tmp_path}/store", "scratch": f"{tmp_path}/scratch", "every": 0.5}
-    toml = write_study(tmp_path, "ray", epochs=12, seeds=4, **settings)
+    toml = write_study(tmp_path, "ray", epochs=60, seeds=4, **settings)
     study = sweep(toml, tmp_path / "study", say=lambda _: None)
     started[0].join()
     pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from rightreasons.attributions._explained import score
 from rightreasons.errors import ModelError, SettingError
 from rightreasons.models._cut import layer as layer_of
 from rightreasons.models.classifier import Classifier
@@ -35,7 +34,7 @@ class Place:
     is_rectified: bool = False
 
 
-def find(classifier: Classifier, x: Tensor, target: Tensor, layer: str, channels: str) -> Place:
+def find(classifier: Classifier, x: Tensor, layer: str, channels: str) -> Place:
     """The named layer's output, or the layer that explains this network best.
 
     In this order: the layer that OSCAR's appendix I names for VGG (last layer before the final pool) and MobileNetV3 (last
@@ -55,7 +54,7 @@ def find(classifier: Classifier, x: Tensor, target: Tensor, layer: str, channels
     cut = classifier.cut
     if classifier.has_spatial:
         return Place(cut.spatial, "last" if cut.spatial_last else "first", cut.spatial_activation == "relu")
-    return _watched(classifier, x[:1], target[:1])
+    return _watched(classifier, x[:1])
 
 
 def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int]) -> Tensor:
@@ -131,7 +130,7 @@ def _paper_layer(module: nn.Module) -> str:
     return ""
 
 
-def _watched(classifier: Classifier, x: Tensor, target: Tensor) -> Place:
+def _watched(classifier: Classifier, x: Tensor) -> Place:
     """The layer of a network without a global average pool, by one pass of one image."""
     size = tuple(x.shape[2:])
     norms: list[tuple[str, Tensor]] = []
@@ -141,11 +140,13 @@ def _watched(classifier: Classifier, x: Tensor, target: Tensor) -> Place:
         for name, module in classifier.module.named_modules():
             if name:
                 handles.append(module.register_forward_hook(_noting(name, len(size), norms, maps)))
-        explained = score(classifier, x.requires_grad_(), target)
+        features = classifier.features(x.detach().requires_grad_())
     finally:
         for handle in handles:
             handle.remove()
-    gradients = torch.autograd.grad(explained.sum(), [t for _, t in norms], allow_unused=True) if norms else ()
+    # By the features and not by a logit, because a head may start at zero; in a direction that no norm holds fixed.
+    along = (features * torch.linspace(-1, 1, features.shape[1], device=x.device)).sum()
+    gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True) if norms else ()
     for (name, tokens), gradient in reversed([*zip(norms, gradients)]):
         grid = _grid(classifier.module, size)
         prefix = 0 if grid is None else tokens.shape[1] - prod(grid)

@@ -49,7 +49,7 @@ def maps_and_conservation(
         with context:
             output = run(classifier.module, x)[1]
         if not context.called & {"softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}:
-            raise ModelError(f"{classifier.name} has no attention, so attnlrp is not for it: use lrp")
+            raise ModelError(f"{classifier.name} has no attention, so attnlrp is not for it: use lrp or integrated_gradients")
         refuse_changed("attnlrp", classifier, output[:1].detach(), expected)
         explained = (output * direction(classifier, output, target)).sum(1)
         (gradient,) = torch.autograd.grad(explained.sum(), x)
@@ -151,9 +151,9 @@ class _Weighted:
         if self.gamma == 0:
             return plain if constant is None else _Shift.apply(plain, constant, self.ledger)  # type: ignore[no-any-return]
         z = plain.detach() if constant is None else plain.detach() + constant
-        more, less = (weight + self.gamma * part for part in (weight.clamp(min=0), weight.clamp(max=0)))
-        above, below = x.clamp(min=0), x.clamp(max=0)
-        up, down = made(above, more) + made(below, less), made(above, less) + made(below, more)
+        # The negative contributions are what the positive ones leave, so they need no product of their own.
+        positive = made(x.clamp(min=0), weight.clamp(min=0)) + made(x.clamp(max=0), weight.clamp(max=0))
+        up, down = plain + self.gamma * positive, plain + self.gamma * (plain - positive)
         if constant is not None:
             up = _Shift.apply(up, constant + self.gamma * constant.clamp(min=0), self.ledger)
             down = _Shift.apply(down, constant + self.gamma * constant.clamp(max=0), self.ledger)

@@ -25,7 +25,7 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, layer: str = "", 
     channels : where a named layer has them; "last" for (b, *space, c). By default the way that has the input's proportions
     """
     with explaining(classifier, x, target) as (x, target):
-        where = place.find(classifier, x, target, str(layer), channels)
+        where = place.find(classifier, x, str(layer), channels)
         with place.leaf_at(classifier.module, where.point) as seen:
             explained = score(classifier, x.detach(), target)
         if not seen:

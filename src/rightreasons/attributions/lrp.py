@@ -64,7 +64,7 @@ def maps_and_conservation(
     composite = _composite(rules, bias)
     with explaining(classifier, x, target) as (x, target):
         pairs, expected = _norms_after_convolutions(classifier.module, x[:1])
-        where = place.find(classifier, x, target, "" if layer == "auto" else str(layer), channels) if layer else None
+        where = place.find(classifier, x, "" if layer == "auto" else str(layer), channels) if layer else None
         x.requires_grad_()
         with _merged(pairs), composite.context(classifier.module):
             with _between_layers(classifier.name):
@@ -88,7 +88,7 @@ def _between_layers(network: str) -> Functions:
     rules |= {name: _shared(_pooling(name)) for name in POOLING}
     rules |= {"add": _add, "sub": _subtract, "mul": _multiply, "div": _divide, "neg": lambda x: _Pass.apply(x, -x.detach())}
     rules |= {"batch_norm": _passing(F.batch_norm)}
-    advice = "use attnlrp for transformers, or integrated_gradients"
+    advice = "use attnlrp where there is attention, else integrated_gradients"
     return Functions(rules, REARRANGING | CONVOLUTIONS | {"linear"}, "lrp", network, advice)
 
 

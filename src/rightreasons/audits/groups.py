@@ -158,7 +158,7 @@ def measure(
     points = np.array([float(draw(whole(len(rows.label)))[0]) for _, _, _, draw, _ in entries])
     drawn = sample.apply(lambda counts: np.stack([draw(counts) for _, _, _, draw, _ in entries], axis=1))
     weight = sample.units / len(rows.label)  # independent units per row: below 1 where subjects have several
-    smallest = min((n for metric, _, n, _, _ in entries if metric == "group accuracy"), default=0)
+    smallest = min((n for metric, _, n, _, _ in entries if metric == "group accuracy" and n >= SMALLEST_GROUP), default=0)
     found = [
         share_interval(v, d, weight * (smallest if metric == "worst-group accuracy" else n), level, why)
         if metric in SHARES

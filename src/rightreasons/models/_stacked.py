@@ -114,7 +114,7 @@ class StackedOptimizer:
     def _clipped(self, grads: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.clip is None:
             return grads
-        norm = torch.stack([g.flatten(2).square().sum(2) for g in grads.values() if g.numel()]).sum(0).sqrt()
+        norm = torch.stack([g.reshape(*g.shape[:2], -1).square().sum(2) for g in grads.values()]).sum(0).sqrt()
         share = (self.clip / (norm + 1e-6)).clamp(max=1.0)
         return {name: g * share.reshape(share.shape + (1,) * (g.ndim - 2)) for name, g in grads.items()}
 

@@ -15,7 +15,7 @@ from rightreasons.audits import Need, needs_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
 from rightreasons.errors import DataError, EvidenceError, SettingError
-from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, missing_chunks
+from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, View, missing_chunks
 from rightreasons.head import outputs_for
 from rightreasons.models import recipes
 from rightreasons.models.batches import batches
@@ -178,8 +178,10 @@ def _extract_cohort(
     if not makers or not len(cohort):
         return
     begun = {array: evidence.begun(name, array) for array in makers}
+    labels = _labels(evidence, name, cohort, [array for array, maker in makers.items() if maker.reads_label])
+    reads = {array: [_target(evidence, cohort)] if maker.reads_label else [] for array, maker in makers.items()}
     stored: dict[str, zarr.Array] = {  # what was begun with other batches or chunks is refused here, before anything runs
-        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, batch=batch)
+        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, reads[array], batch=batch)
         for array, old in begun.items()
         if old is not None
     }
@@ -205,17 +207,39 @@ def _extract_cohort(
             rows = slice(c * chunk, min((c + 1) * chunk, len(cohort)))
             made: dict[str, list[np.ndarray]] = {array: [] for array in makers}
             for _ in range(-(-(rows.stop - rows.start) // batch)):
-                _, x = next(feed)
-                seen = recipes.Pass(classifier, x)
+                now, x = next(feed)
+                seen = recipes.Pass(classifier, x, None if labels is None else torch.from_numpy(labels[now]).to(x.device))
                 for array, maker in makers.items():
                     made[array].append(maker(seen).float().cpu().numpy())
             for array, parts in made.items():
                 values = np.concatenate(parts)
                 _refuse_odd(values, array, cohort, rows, evidence)
                 if array not in stored:
-                    stored[array] = evidence.begin(name, array, values.shape[1:], values.dtype, chunk, batch=batch)
+                    stored[array] = evidence.begin(
+                        name, array, values.shape[1:], values.dtype, chunk, reads[array], batch=batch
+                    )
                 if c in missing[array]:
                     stored[array][rows] = values
+
+
+def _target(evidence: Evidence, cohort: Cohort) -> str:
+    """The part of the cohort that the model's label is."""
+    target = evidence.card.target
+    return target if target and target != cohort.label_name else "label"
+
+
+def _labels(evidence: Evidence, name: str, cohort: Cohort, readers: Sequence[str]) -> np.ndarray | None:
+    """(n,) which output is right, where an array's recipe reads it; every row must have one."""
+    if not readers:
+        return None
+    label = View(evidence, name, np.arange(len(cohort))).label
+    if (label < 0).any():
+        first = int(np.argmax(label < 0))
+        raise DataError(
+            f"{', '.join(readers)} explain the label, and {int((label < 0).sum())} rows of cohort {name!r} have none, first id "
+            f"{cohort.id[first]!r}: explain=predicted, or leave those rows out"
+        )
+    return label
 
 
 def _refuse_odd(values: np.ndarray, array: str, cohort: Cohort, rows: slice, evidence: Evidence) -> None:

@@ -398,10 +398,11 @@ def _card(run: _Run, given: Classifier, fit: Examples, stop: Examples, plan: Map
     settings, selected = run.settings, run.best["epoch"]
     is_fresh = given.training is None and given.card.get("start") == "fresh"
     return {
+        **({"name": given.card["name"]} if given.card.get("name") else {}),
         "architecture": given.card.get("architecture") or given.name,
         "regime": settings.regime,
         "seed": settings.seed,
-        "target": settings.target or fit.cohort.label_name,
+        "target": settings.target or "",  # empty is the label, whatever its column is called elsewhere
         "start": "fresh" if is_fresh else given.fingerprint,
         "settings": {**asdict(settings), "objective": plan["objective"], "augment": plan["augment"]},
         "rows": {"train": len(fit.y), "stopping": len(stop.y)},

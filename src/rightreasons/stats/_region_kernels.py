@@ -11,8 +11,8 @@ from rightreasons.stats._kernels import _compiled
 def walk_medians(counts, total, below, order, values, start, out):  # type: ignore[no-untyped-def]
     """Write the weighted median of every resample and region to out (b, R).
 
-    counts (b, n); total (b,) their sums; below (b, R) the counts of the `start` smallest values of a region; order, values (R, n):
-    its rows and values, rising. From the middle, where `below` is known, a few steps reach the middle of the resample.
+    counts (b, n); total (b,) their sums; below (b, R) the counts of the `start` smallest values of a region; order and values
+    (R, n): its rows and values, rising. From the middle, where `below` is known, a few steps reach the middle of the resample.
     """
     n = values.shape[1]
     for b in range(counts.shape[0]):
@@ -60,7 +60,7 @@ def average_ranks(scores, order, out):  # type: ignore[no-untyped-def]
 
 @_compiled
 def class_products(maps, code, out):  # type: ignore[no-untyped-def]
-    """Sum the products x_i x_j of every map (b, R) over the ordered pairs of each class code (R, R), symmetric, into out (b, K)."""
+    """Sum the products x_i x_j of every map (b, R) over the ordered pairs of each class, code (R, R), into out (b, K)."""
     for b in range(maps.shape[0]):
         for i in range(maps.shape[1]):
             x = maps[b, i]

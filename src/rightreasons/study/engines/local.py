@@ -64,15 +64,18 @@ class Engine:
 
     def close(self) -> None:
         self._waiting.clear()
-        for pipe in (self._server.stdin, self._server.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        self._hang_up()
         try:
             self._server.wait(10)  # the end of its input ends it, and its workers with it
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
+
+    def _hang_up(self) -> None:
+        for pipe in (self._server.stdin, self._server.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def _start_server(self) -> subprocess.Popen[bytes]:
         limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
@@ -135,6 +138,7 @@ class Engine:
     def _replace_server(self) -> None:
         """All workers died with the server; what waits goes to a new one."""
         status = self._server.wait()
+        self._hang_up()
         lost, self._running, self._heard = list(self._running.values()), {}, b""
         if status == BROKEN or not lost:
             raise SettingError(f"the server of the local engine ended with status {status}: its errors stand above")

@@ -267,6 +267,10 @@ class _Home:
     lock: IO[str]
     has: Listing
 
+    def leave(self) -> None:
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        self.lock.close()
+
 
 _homes: dict[str, _Home] = {}  # by study; a worker process serves many tasks
 
@@ -281,7 +285,7 @@ def _home(parcel: Parcel, store: Store) -> Path:
         lock = (folder.parent / "lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)
         _homes[parcel.study] = _Home(folder, lock, {})
-        atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+        atexit.register(_homes[parcel.study].leave)
     home = _homes[parcel.study]
     store.fetch({path: name for path, name in parcel.base.items() if home.has.get(path) != name}, home.folder)
     home.has = dict(parcel.base)
