@@ -1,4 +1,4 @@
-"""10,000 bootstraps of OSCAR's partial correlation, three median profiles each, against the plain loop; and 10,000 permutations."""
+"""10,000 bootstraps of OSCAR's partial correlation, three median profiles each, against the plain loop; 10,000 permutations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main() -> None:
             {
                 "name": "oscar-bootstrap",
                 "ratio": round(plain / fast, 1),
-                "measured": "seconds for 10,000 resampled partial correlations of three median profiles, drawing and sorting included",
+                "measured": "seconds for 10,000 partial correlations of three median profiles, drawing and sorting included",
                 "seconds": round(fast, 4),
                 "seconds_first_call": round(first, 2),
                 "plain_seconds": round(plain, 1),

@@ -106,8 +106,8 @@ def test_contributions_without_a_partial_correlation_are_undefined(three: np.nda
 
 def test_only_quadrant_zero_is_a_region_that_both_use_more() -> None:
     given_ = np.array([1.0, 1, 1, 1, 2, 2, 2, 2])
-    a = given_ + [-1, 1, -1, 1, -1, 1, -1, 1]
-    b = given_ + [-1, -1, 1, 1, -1, -1, 1, 1]
+    a = given_ + np.tile([-1, 1], 4)
+    b = given_ + np.tile([-1, -1, 1, 1], 2)
     np.testing.assert_array_equal(quadrants(a, b, given_), [0, 2, 1, 3, 0, 2, 1, 3])
     np.testing.assert_array_equal(quadrants(given_, b, given_), -1)
     assert len(profiles.QUADRANTS) == 4

@@ -153,7 +153,7 @@ class TwoHeads:
         h = self.features(params, x)
         scaled = h.detach() + setting["scale"] * (h - h.detach())
         branch = linear("attribute", linear("branch", scaled).relu()).squeeze(1)
-        weight = torch.where(setting["scale"] == 0, 0.0, setting["weight"])
+        weight = setting["weight"] * (setting["scale"] != 0)
         of = nn.functional.binary_cross_entropy_with_logits
         return of(linear("label", h).squeeze(1), label) + weight * of(branch, attribute)
 
@@ -164,7 +164,7 @@ class TwoHeads:
         w = {name: p.reshape(M, p.shape[2], -1) for name, p in params.items()}
         label, attribute = (t.unsqueeze(1).expand(S, L, b).reshape(M, 1, b) for t in targets)
         scale = setting["scale"].reshape(M, 1, 1)
-        weight = torch.where(scale == 0, 0.0, setting["weight"].reshape(M, 1, 1))
+        weight = setting["weight"].reshape(M, 1, 1) * (scale != 0)
 
         first, bias = (params[f"body.0.{part}"].reshape(S, -1, n) for part, n in (("weight", x.shape[2]), ("bias", 1)))
         hs = [torch.baddbmm(bias, first, x.mT).relu_().view(M, -1, b)]

@@ -40,13 +40,13 @@ def region_scores(maps: ArrayLike, regions: ArrayLike, statistic: str = "mean", 
     if not 0 <= percentile <= 100:
         raise SettingError(f"found percentile={percentile}; give 0 to 100")
     member = _membership(number)
+    size = np.asarray(member.sum(axis=1)).reshape(-1)
     if statistic == "mean":
         # Enlarging is linear, so that the mean over a region is one weighting of the small map.
-        weights = member.multiply(1.0 / member.sum(axis=1)).tocsr() @ _enlarging(values.shape[1:], number.shape)
+        weights = sparse.diags_array(1.0 / size) @ member @ _enlarging(values.shape[1:], number.shape)
         return np.ascontiguousarray((weights @ values.reshape(len(values), -1).T).T)
     blocks = _enlarged(values, number.shape)
     if statistic == "saliency":
-        size = np.asarray(member.sum(axis=1)).reshape(-1)
         return np.concatenate([(member @ _salient(block).T).T / size for block in blocks])
     pixels = [member.indices[start:stop] for start, stop in zip(member.indptr, member.indptr[1:])]
     return np.concatenate(

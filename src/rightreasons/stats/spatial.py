@@ -22,6 +22,9 @@ Floats = NDArray[np.float64]
 NULLS = ("dutilleul", "torus", "moran", "spectral", "permutation", "paper")
 DEFAULT_NULL = "dutilleul"
 B_DEFAULT = 10_000
+# Degrees of freedom per effective region. Of factors from 0.3 to 1, with n_eff less 0 to 4 in t, this came nearest to the nominal
+# level in eight kinds of simulated worlds, 20,000 in all: 3.6 to 6.3 % called at 5 %.
+FREEDOM = 0.35
 # Fewer effective regions than this leave no degree of freedom.
 FEWEST_EFFECTIVE = 3.0
 # More different distances than this are put into bins: irregular regions have nearly one distance a pair.
@@ -109,9 +112,9 @@ def region_centroids(regions: ArrayLike) -> Floats:
 def correlation_variance(x: ArrayLike, y: ArrayLike, centroids: ArrayLike) -> Floats:
     """Variance of the correlation of maps x and y, (R,) or (W, R), if both are stationary and independent of each other.
 
-    Var r = sum_k N_k C_x(k) C_y(k) / (N_0 C_x(0) N_0 C_y(0)), with C(k) the autocovariance of a centred map over the N_k ordered pairs
-    of regions in distance class k, all classes (Clifford, Richardson & Hemon 1989; Dutilleul 1993): the variance of sum x y for
-    given x if y has the autocovariance that it shows. At least 1 / (R - 1): R regions are never worth more than R.
+    Var r = sum_k N_k C_x(k) C_y(k) / (N_0 C_x(0) N_0 C_y(0)), with C(k) the autocovariance of a centred map over the N_k ordered
+    pairs of regions in distance class k, all classes (Clifford, Richardson & Hemon 1989; Dutilleul 1993): the variance of sum x y
+    for given x if y has the autocovariance that it shows. At least 1 / (R - 1): R regions are never worth more than R.
     """
     code, pairs = distance_classes(centroids)
     first, second = (_products(np.atleast_2d(np.asarray(v, dtype=np.float64)), code, len(pairs)) for v in (x, y))
@@ -124,15 +127,15 @@ def correlation_variance(x: ArrayLike, y: ArrayLike, centroids: ArrayLike) -> Fl
 def dutilleul_p(value: ArrayLike, variance: ArrayLike) -> Floats:
     """Two-sided p of correlations with the given variance under the null; NaN under `FEWEST_EFFECTIVE` effective regions.
 
-    n_eff = 1 + 1 / Var r and t = r sqrt((n_eff - 2) / (1 - r^2)) as in Dutilleul's test, but t is referred to (n_eff - 2) / 2
-    degrees of freedom: Var r is itself estimated, in the simulated worlds with a squared coefficient of variation of 0.04 at
-    n_eff = 129, 0.09 at 45 and 0.16 at 15, and an estimate of variance with f degrees of freedom has 2 / f.
+    n_eff = 1 + 1 / Var r as in Dutilleul's test, t = r sqrt(n_eff / (1 - r^2)) on `FREEDOM` n_eff degrees of freedom: fewer than
+    n_eff - 2, because Var r is itself estimated: in the simulated worlds its squared coefficient of variation is 0.04 at n_eff = 129, 0.09 at
+    45 and 0.16 at 15, and an estimate of variance with f degrees of freedom has 2 / f.
     """
-    r, scale = np.asarray(value, dtype=np.float64), 1.0 / np.asarray(variance, dtype=np.float64) - 1.0
+    r, effective = np.asarray(value, dtype=np.float64), 1.0 + 1.0 / np.asarray(variance, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        t = np.abs(r) * np.sqrt(scale / (1.0 - r**2))
-        p = 2 * stats.t.sf(t, scale / 2)
-    return np.where(scale + 2 < FEWEST_EFFECTIVE, np.nan, p)[()]
+        t = np.abs(r) * np.sqrt(effective / (1.0 - r**2))
+        p = 2 * stats.t.sf(t, FREEDOM * effective)
+    return np.where(effective < FEWEST_EFFECTIVE, np.nan, p)[()]
 
 
 def distance_classes(centroids: ArrayLike) -> tuple[NDArray[np.int64], Floats]:
