@@ -137,10 +137,11 @@ def test_a_target_and_rows_split_by_the_seed_are_as_in_train(cohort):
     assert_same_training(train_batched(starts, without, settings), alone)
 
 
-def test_lower_precision_trains_as_one_too(cohort):
+@pytest.mark.parametrize("make", [cnn, vit, mlp])
+def test_lower_precision_trains_as_one_too(cohort, make):
     settings = [{**QUICK, "amp": "bf16", "seed": seed} for seed in (1, 2)]
-    together = train_batched([mlp(k) for k in range(2)], cohort, settings)
-    alone = [train(mlp(k), cohort, **one) for k, one in enumerate(settings)]
+    together = train_batched([make(k) for k in range(2)], cohort, settings)
+    alone = [train(make(k), cohort, **one) for k, one in enumerate(settings)]
     for a, b in zip(together, alone):
         losses = [[row["loss"] for row in model.card["curves"]] for model in (a, b)]
         np.testing.assert_allclose(*losses, rtol=0.02)  # bfloat16 has 8 bits

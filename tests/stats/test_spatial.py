@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import ndimage, stats
+from scipy import fft, ndimage, stats
 
 from rightreasons import partitions
 from rightreasons.errors import DataError, SettingError
@@ -84,11 +84,24 @@ def test_the_value_is_the_correlation_that_was_asked_for() -> None:
     assert correlation_test(a, b, centroids=CENTROIDS).value == pytest.approx(pearson(a, b), abs=1e-12)
 
 
+def permutations(values: np.ndarray, seed: int, B: int = 50) -> np.ndarray:
+    """The permuted vectors themselves: their products with the unit vectors."""
+    return spatial._permuted_products(values, np.eye(len(values)), np.random.default_rng(seed), B)
+
+
+def test_all_permutations_are_equally_likely() -> None:
+    shuffled = permutations(np.arange(4.0), seed=1, B=24_000)
+    np.testing.assert_array_equal(np.sort(shuffled, axis=1), np.tile(np.arange(4.0), (24_000, 1)))
+    found = np.unique(shuffled, axis=0, return_counts=True)[1]
+    assert len(found) == 24
+    assert stats.chisquare(found).pvalue > 1e-3
+
+
 def test_plain_permutation_equals_the_literal_loop() -> None:
     a, b, c = np.random.default_rng(5).normal(size=(3, 30))
     left, right = residual(a, c), residual(b, c)
     draws = spatial.permutation_draws(left, right, rng=np.random.default_rng(6), B=50)
-    shuffled = np.random.default_rng(6).permuted(np.tile(left, (50, 1)), axis=1)
+    shuffled = permutations(left, seed=6)
     np.testing.assert_allclose(draws, [pearson(one, right) for one in shuffled], atol=1e-10)
 
 
@@ -98,7 +111,7 @@ def test_the_papers_permutation_residualises_every_permuted_profile(conditioned:
     given = None if conditioned == "pairwise" else c
     right = residual(b, c) if conditioned == "partial" else b
     draws = spatial.paper_draws(a, right, given, rng=np.random.default_rng(8), B=50)
-    shuffled = np.random.default_rng(8).permuted(np.tile(a, (50, 1)), axis=1)
+    shuffled = permutations(a, seed=8)
     literal = [pearson(one if given is None else residual(one, c), right) for one in shuffled]
     np.testing.assert_allclose(draws, literal, atol=1e-10)
 
@@ -140,12 +153,24 @@ def test_a_surrogate_with_no_sign_flipped_is_the_map() -> None:
         assert draws[0] == pytest.approx(pearson(x, y), abs=1e-10)
 
 
-def test_the_default_keeps_its_level_on_smooth_maps_where_permutation_does_not() -> None:
+def test_surrogates_lose_what_the_third_map_explains() -> None:
+    x, y, c = smooth_maps(np.random.default_rng(17), 3)
+    signs = np.random.default_rng(18).choice(np.array([-1.0, 1.0]), size=(20, 144)).reshape(20, *CELLS)
+    surrogates = fft.idctn(signs * fft.dctn((x - x.mean()).reshape(CELLS), norm="ortho"), axes=(1, 2), norm="ortho")
+    literal = [pearson(residual(one.ravel(), c), y) for one in surrogates]
+    draws = spatial.spectral_draws(x, y, CELLS, c, rng=np.random.default_rng(18), B=20)
+    np.testing.assert_allclose(draws, literal, atol=1e-10)
+
+
+def test_both_defaults_keep_their_level_on_smooth_maps_where_permutation_does_not() -> None:
     rng = np.random.default_rng(12)
     worlds = smooth_maps(rng, 250, 3)
-    tests = [correlation_test(a, b, c, centroids=CENTROIDS) for a, b, c in worlds]
+    formula = [correlation_test(a, b, c, centroids=CENTROIDS) for a, b, c in worlds]
+    drawn = [correlation_test(a, b, c, cells=CELLS, rng=rng, B=199) for a, b, c in worlds]
     plain = [correlation_test(a, b, c, null="permutation", rng=rng, B=199) for a, b, c in worlds[:100]]
-    assert np.mean([test.p <= 0.05 for test in tests]) < 0.09
+    assert {test.null for test in formula + drawn} == {"dutilleul", "spectral"}
+    for tests in (formula, drawn):
+        assert np.mean([test.p <= 0.05 for test in tests]) < 0.09
     assert np.mean([test.p <= 0.05 for test in plain]) > 0.3
 
 

@@ -8,6 +8,7 @@ import pytest
 
 TINY = """
 name = "tiny"
+engine = "inline"
 [data]
 world = "digits"
 agreement = 0.9
@@ -35,7 +36,7 @@ B = 50
 [audits.flips]
 B = 50
 [engine_settings]
-workers = 1
+threads = 1
 """
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("torch")
@@ -35,10 +36,11 @@ def events_until_over(engine: Engine, tasks: int, seconds: float = 120) -> Itera
 
 @pytest.fixture
 def study(toml: Path) -> Study:
+    toml.write_text(toml.read_text().replace('engine = "inline"', 'engine = "local"'))
     return plan(toml, toml.parent / "study")
 
 
-def test_tasks_start_in_order_and_end_done(study: Study) -> None:
+def test_tasks_start_in_order_and_end_with_the_numbers_of_this_process(study: Study, finished: Path) -> None:
     engine = connect("local", study.folder, {"workers": 1})
     try:
         for unit in study.units:
@@ -50,8 +52,13 @@ def test_tasks_start_in_order_and_end_done(study: Study) -> None:
         (kind, unit) for unit in study.units for kind in ("started", "done")
     ]
     assert all(study.status(unit) == "done" for unit in study.units)
+    study.save_table()
+    table, expected = (pd.read_parquet(folder / "table.parquet") for folder in (study.folder, finished))
+    numbers = [name for name in table if not name.startswith("time_")]
+    pd.testing.assert_frame_equal(table[numbers], expected[numbers])
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_event_with_its_cause(study: Study) -> None:
     engine = Engine(study.folder, workers=1)
     unit = study.units[0]
@@ -65,6 +72,7 @@ def test_a_worker_that_is_killed_is_an_event_with_its_cause(study: Study) -> Non
     assert (event.kind, event.cause) == ("died", "killed by signal 9 (SIGKILL)")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_is_replaced(study: Study) -> None:
     engine = Engine(study.folder, workers=1)
     unit = study.units[0]
@@ -82,6 +90,7 @@ def test_a_server_that_is_killed_is_replaced(study: Study) -> None:
         engine.close()
 
 
+@pytest.mark.slow
 def test_closing_ends_what_runs(study: Study) -> None:
     engine = Engine(study.folder, workers=1)
     engine.submit(Task("a", study.units[:1]))
@@ -90,6 +99,7 @@ def test_closing_ends_what_runs(study: Study) -> None:
     _gone(worker)
 
 
+@pytest.mark.slow
 def test_workers_die_with_their_driver(study: Study) -> None:
     program = (
         "import sys, time; from pathlib import Path; from rightreasons.study.engines import Task\n"

@@ -39,7 +39,7 @@ def test_every_default_is_in_the_plan(toml: Path) -> None:
     assert unit["train"]["epochs"] == 2
     assert unit["load"]["num_classes"] == 2
     assert study.plan["audits"]["groups"]["settings"]["threshold"] == "argmax"
-    assert study.plan["engine_settings"] == {"workers": 1, "threads": 1, "gpus": None}
+    assert study.plan["engine_settings"] == {"threads": 1}
     assert json.loads((study.folder / "plan.json").read_text()) == study.plan
 
 
@@ -53,7 +53,7 @@ def test_the_same_file_gives_the_same_units_anywhere(toml: Path) -> None:
         ("epochs = 2", "epochs = 3"),
         ("agreement = 0.9", "agreement = 0.8"),
         ("width = 4", "width = 5"),
-        ("workers = 1", "threads = 2"),
+        ("threads = 1", "threads = 2"),
         ("batch = 32", "batch = 16"),
         ("[performance]", "[extract]\nbatch = 16\n[performance]"),
     ],
@@ -69,7 +69,8 @@ def test_what_changes_numbers_makes_new_units(tmp_path: Path, tiny: str, old: st
         ("[audits.flips]", "[audits.flips]\ntolerance = 0.1", True),
         ("[performance]\nB = 50", "[performance]\nB = 60", True),
         ("pixel_noise = 0.3", "pixel_noise = 0.4", True),
-        ("workers = 1", "workers = 2", False),
+        ("threads = 1", "threads = 1\nattempts = 5", False),
+        ('engine = "inline"', 'engine = "local"', False),
         ("batch = 32", "batch = 32\nworkers = 1", False),
     ],
 )
@@ -92,10 +93,10 @@ def test_what_changes_no_weight_keeps_the_units(tmp_path: Path, tiny: str, old: 
         ("[audits.flips]", "[audits.flip]", "did you mean 'flips'?"),
         ("[audits.groups]\nB", "[audits.groups]\nBB", "known: "),
         ("[audits.groups]\n", '[audits.groups]\nattribute = "cu"\n', "did you mean 'cue'?"),
-        ("workers = 1", "worker = 1", "did you mean 'workers'?"),
-        ("workers = 1", 'engine = "x"', "has no setting 'engine'"),
-        ('name = "tiny"', 'name = "tiny"\nengine = "lokal"', "did you mean 'local'?"),
-        ("workers = 1", 'batched = "yes"', "known: "),
+        ("threads = 1", "thread = 1", "did you mean 'threads'?"),
+        ("threads = 1", 'engine = "x"', "has no setting 'engine'"),
+        ('engine = "inline"', 'engine = "lokal"', "did you mean 'local'?"),
+        ("threads = 1", 'batched = "yes"', "known: "),
         ("[performance]\nB", "[performance]\nb", "known: B, level"),
         ("[train]", "[cohorts.few]\nfewer = 1\n[train]", "known: balance, bias, redrawn"),
         ("[train]", "[cohorts.few]\n[train]", "exactly one of"),

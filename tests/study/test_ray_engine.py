@@ -208,6 +208,18 @@ def test_a_split_extraction_goes_through_the_store_piece_by_piece(tmp_path: Path
     pd.testing.assert_frame_equal(numbers(study), numbers(alone), check_exact=True)
 
 
+def test_the_members_of_a_batched_model_come_home_together(tmp_path: Path) -> None:
+    from rightreasons.study.run import work
+
+    here, there = (plan(write_study(tmp_path, seeds=2, batched=True), tmp_path / name) for name in ("here", "there"))
+    group = Task("group", here.units, "train")
+    for task in (group, *(Task(unit, (unit,)) for unit in here.units)):
+        assert work(here.folder, task) == "done"
+        assert through_store(there, tmp_path / "store", task, tmp_path / "scratch") == "done"
+    pd.testing.assert_frame_equal(numbers(there), numbers(here), check_exact=True)
+    assert all(same_files(here, there, unit) for unit in here.units)
+
+
 def test_a_failed_unit_brings_its_error_home(tmp_path: Path) -> None:
     study = plan(write_study(tmp_path), tmp_path / "study")
     (unit,) = study.units

@@ -111,9 +111,10 @@ def test_a_failed_unit_keeps_its_error_and_stops_no_other(study: Study) -> None:
     assert len(again.run(first)["attempts"]) == 3
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_has_its_unit_run_again_with_the_cause_kept(toml: Path, finished: Path) -> None:
     folder = toml.parent / "study"
-    toml.write_text(toml.read_text().replace("epochs = 2", "epochs = 40"))
+    toml.write_text(toml.read_text().replace("epochs = 2", "epochs = 40").replace('engine = "inline"', ""))
     unit = plan(toml, folder).units[0]
     killer = threading.Thread(target=_kill_once, args=(folder, unit))
     killer.start()
@@ -123,9 +124,15 @@ def test_a_worker_that_dies_has_its_unit_run_again_with_the_cause_kept(toml: Pat
     assert [attempt["cause"] for attempt in attempts] == ["killed by signal 9 (SIGKILL)", "done"]
 
 
+@pytest.mark.slow
 def test_a_unit_whose_workers_always_die_fails_after_a_bounded_number(toml: Path) -> None:
     folder = toml.parent / "study"
-    text = toml.read_text().replace("workers = 1", "workers = 1\nattempts = 2").replace("seed = [0, 1]", "seed = 0")
+    text = (
+        toml.read_text()
+        .replace('engine = "inline"', "")
+        .replace("threads = 1", "attempts = 2")
+        .replace("seed = [0, 1]", "seed = 0")
+    )
     text = text.replace("rightreasons.models.small:small_cnn", "deadly:network").replace("width = 4", "mean = 0.5\nstd = 0.5")
     toml.write_text(text)
     (toml.parent / "deadly.py").write_text(
@@ -154,6 +161,7 @@ def test_a_unit_whose_workers_always_die_fails_after_a_bounded_number(toml: Path
 @pytest.mark.slow
 def test_a_killed_driver_is_resumed_to_the_same_table(toml: Path, finished: Path) -> None:
     folder = toml.parent / "study"
+    toml.write_text(toml.read_text().replace('engine = "inline"', ""))
     unit = plan(toml, folder).units[0]
     driver = subprocess.Popen([sys.executable, "-m", "rightreasons", "sweep", str(toml), "--out", str(folder)])
     _wait_for_running(folder, unit)
@@ -181,7 +189,7 @@ def test_batched_units_wait_for_their_group(study: Study) -> None:
 
 def test_large_cohorts_are_split_after_training(study: Study) -> None:
     told = read_json(study.folder / "plan.json")
-    told["driver"]["split_rows"], told["extract"]["chunk"] = 32, 32
+    told["driver"]["split_rows"], told["extract"]["chunk"] = 16, 16
     split = Study(study.folder / "elsewhere", told)
     unit = study.units[0]
     graph = tasks(split, [unit])
@@ -191,18 +199,17 @@ def test_large_cohorts_are_split_after_training(study: Study) -> None:
     pieces = list(graph.ready())
     rows = told["cohorts"]["siteb"]["rows"]
     own = [piece.pieces for piece in pieces if piece.cohort == "siteb"]
-    assert own == [(k, k + 1) for k in range(-(-rows // 32))]
+    assert own == [(k, k + 1) for k in range(-(-rows // 16))]
     assert all(piece.step == "extract" for piece in pieces)
     lost = graph.drop(pieces[0])
     assert [task.key for task in lost] == [unit]
 
 
-@pytest.mark.slow
 def test_a_split_extraction_gives_the_same_numbers(toml: Path, finished: Path) -> None:
     toml.write_text(
         toml.read_text()
-        .replace("workers = 1", "workers = 2\nsplit_rows = 20")
-        .replace("[performance]", "[extract]\nchunk = 32\nbatch = 32\n[performance]")
+        .replace("threads = 1", "split_rows = 20")
+        .replace("[performance]", "[extract]\nchunk = 32\n[performance]")
     )
     study = sweep(toml, toml.parent / "study", say=quiet)
     table, expected = numbers(study.folder), numbers(finished)

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -244,6 +244,7 @@ class _Group:
         self.members, self.device = members, device
         self.grid = _grid([member.settings.seed for member in members])
         self.template = members[0].classifier.copy().to(device)
+        self.precision = training._precision(settings.amp, device)
         self._refuse()
         self.steps, self.epoch = members[0].fit.steps(settings.batch), 0
         self.factors = schedule_factors(settings.epochs * self.steps, settings.schedule, round(settings.warmup * self.steps))
@@ -261,11 +262,10 @@ class _Group:
         )
         self.network.params = self.optimizer.params
         self.kept = tuple(np.arange(side) for side in self.grid.shape)
-        self.precision = training._precision(settings.amp, device)
 
     def step(self, seen: Seen, step: int) -> Tensor:
         now = self.epoch * self.steps + step
-        with nullcontext() if self.precision is None else torch.autocast(self.device.type, self.precision):
+        with self._autocast():
             losses, grads = self.network.gradients(seen, self.epoch, now)
         self.optimizer.step(grads, torch.tensor([now], device=self.device))
         return losses
@@ -323,13 +323,16 @@ class _Group:
             _write_curves(member, member.folder)
         return training._finish(run, member.classifier, member.fit, member.stop, member.plan, member.folder)
 
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.precision is None else torch.autocast(self.device.type, self.precision)
+
     def _per_member(self, name: str) -> Tensor:
         values = [[getattr(self.members[number].settings, name) for number in row] for row in self.grid]
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _refuse(self) -> None:
         first, batch = self.members[0], self.members[0].settings.batch
-        if training._precision(first.settings.amp, self.device) is torch.float16:
+        if self.precision is torch.float16:
             raise TrainingError("models that train as one cannot scale their losses apart: give amp='bf16' or amp=False")
         sizes = sorted({len(member.fit.y) for member in self.members})
         if len(sizes) > 1:
@@ -341,7 +344,8 @@ class _Group:
         with closing(first.fit.batches(self.template, batch, rows)) as stream:
             x = next(iter(stream))[1][:4]
         seen = Seen(x, *first.fit.targets(rows[: len(x)], self.device))
-        reason = why_not(self.template, first.objective, seen)
+        with self._autocast():
+            reason = why_not(self.template, first.objective, seen)
         if reason:
             raise TrainingError(f"copies of {self.template.name} cannot train as one: {reason}")
 

@@ -1,10 +1,10 @@
-"""The compiled loops over regions: weighted medians of a bootstrap, and sums of products by class of distance."""
+"""The compiled loops over regions: medians of a bootstrap, ranks, permutations, sums of products by class of distance."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rightreasons.stats._kernels import _compiled
+from rightreasons.stats._kernels import MASK32, S17, S19, S23, S32, S41, S45, _compiled
 
 
 @_compiled
@@ -67,3 +67,41 @@ def class_products(maps, code, out):  # type: ignore[no-untyped-def]
             out[b, code[i, i]] += x * x
             for j in range(i):
                 out[b, code[i, j]] += 2.0 * x * maps[b, j]
+
+
+@_compiled
+def permuted_products(states, values, against, out):  # type: ignore[no-untyped-def]
+    """Write the products of random permutations of values (R,) with against (k, R) to out (B, k).
+
+    states (B, 4) seed one xoshiro256++ each. Fisher and Yates from the end: a swapped place is final and enters the products.
+    """
+    R = values.shape[0]
+    shuffled = np.empty(R)
+    for b in range(states.shape[0]):
+        s0, s1, s2, s3 = states[b, 0], states[b, 1], states[b, 2], states[b, 3]
+        shuffled[:] = values
+        for k in range(against.shape[0]):
+            out[b, k] = 0.0
+        for last in range(R - 1, -1, -1):
+            n = np.uint64(last + 1)
+            while True:
+                x = s0 + s3
+                x = ((x << S23) | (x >> S41)) + s0
+                t = s1 << S17
+                s2 ^= s0
+                s3 ^= s1
+                s1 ^= s2
+                s0 ^= s3
+                s2 ^= t
+                s3 = (s3 << S45) | (s3 >> S19)
+                # Lemire's exact bounded integers; the division is needed once in 2^32 / n draws.
+                product = (x >> S32) * n
+                low = product & MASK32
+                if low >= n or low >= (np.uint64(0x100000000) - n) % n:
+                    break
+            place = np.int64(product >> S32)
+            value = shuffled[place]
+            shuffled[place] = shuffled[last]
+            shuffled[last] = value
+            for k in range(against.shape[0]):
+                out[b, k] += value * against[k, last]

@@ -13,7 +13,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -67,9 +68,19 @@ def work(folder: Path, task: Task) -> Literal["done", "failed"]:
         todo = [run for run in runs if task.step != "all" or study.row(run.unit) is None]
         for run in todo:
             run.begin(task.step)
-        with _Kept(todo) as kept:
+        with _Kept(todo) as kept, _threads(study.plan["units"][task.units[0]]["threads"]):
             _do(study, task, todo)
     return "failed" if kept.error else "done"
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Kept:
@@ -92,7 +103,6 @@ class _Kept:
 
 
 def _do(study: Study, task: Task, todo: list[_Run]) -> None:
-    torch.set_num_threads(study.plan["units"][task.units[0]]["threads"])
     if task.step == "train":
         train_group(study, todo)
     for run in todo:

@@ -123,7 +123,6 @@ class Publisher:
         self._sent: dict[str, tuple[Signature, str]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_telling, daemon=True)
-        self._trouble: OSError | None = None
 
     def __enter__(self) -> Publisher:
         self._thread.start()
@@ -142,10 +141,8 @@ class Publisher:
 
     def _keep_telling(self) -> None:
         while not self._stop.wait(self.every):
-            try:
+            with contextlib.suppress(OSError):  # a store that is away for a while costs nothing unless the worker dies too
                 self._tell()
-            except OSError as error:
-                self._trouble = error  # a store that is away for a while costs progress only if the worker dies too
 
     def _tell(self) -> Listing | None:
         """Store what has changed and publish the listing; None where the folders did not keep still."""
