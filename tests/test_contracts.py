@@ -29,7 +29,7 @@ def test_an_attribution_keeps_its_contract(name: str) -> None:
     assert testing.check_attribution(name, **({"patch": 4} if "patch" in families.settings_of(module.maps) else {}))
 
 
-OWN = '''
+OWN = """
 from dataclasses import dataclass, field
 from rightreasons.audits import Context, Need
 QUESTION = "How large are the logits?"
@@ -54,7 +54,7 @@ def measure(evidence, *, rng, power=1):
 
 def conclude(measurements, *, rng):
     return Result(measurements["test"][0].mean)
-'''
+"""
 
 
 @pytest.fixture
@@ -74,8 +74,10 @@ def test_an_audit_of_ones_own_runs_by_its_dotted_name(own_audit: Path) -> None:
 
 
 def test_the_contract_notices_a_measurement_that_is_not_flat(own_audit: Path) -> None:
-    own_audit.write_text(OWN.replace("return Measurement(float(", "return Measurement(dict(x=float(").replace(".mean()))", ".mean())))"))
-    own_audit.write_text(own_audit.read_text().replace('measurements["test"][0].mean', '1.0'))
+    own_audit.write_text(
+        OWN.replace("return Measurement(float(", "return Measurement(dict(x=float(").replace(".mean()))", ".mean())))")
+    )
+    own_audit.write_text(own_audit.read_text().replace('measurements["test"][0].mean', "1.0"))
     with pytest.raises(AssertionError, match="mean of a measurement is a dict"):
         testing.check_audit("my_lab.sizes")
 

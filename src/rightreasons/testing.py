@@ -42,7 +42,9 @@ def check_audit(name: str, **settings: Any) -> Finding:
     _expect(_numbers(first) == _numbers(second), f"{name} gives another answer for the same seed")
     _expect(Finding.from_json(first.to_json()) == first, f"{name}: the finding does not survive its own JSON")
     known = families.settings_of(module.measure, module.conclude)
-    _expect(set(first.settings) == set(known), f"{name}: the finding's settings are {sorted(first.settings)}, not {sorted(known)}")
+    _expect(
+        set(first.settings) == set(known), f"{name}: the finding's settings are {sorted(first.settings)}, not {sorted(known)}"
+    )
     _check_measurement(name, module, models, settings)
     _check_unknown(name, models)
     return first
@@ -64,7 +66,7 @@ def check_attribution(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
 
 
 def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0) -> Evidence:
-    """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`, with audit, test and twin rows."""
+    """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`: audit, test and twin rows."""
     rng = np.random.default_rng(seed)
     rows = np.random.default_rng(0)  # every model sees the same rows
     label, cue = rows.integers(0, 2, n), rows.integers(0, 2, n)
@@ -102,12 +104,16 @@ def _expect(kept: Any, promise: str) -> None:
 
 
 def _keywords(function: Any) -> set[str]:
-    return set(function.__kwdefaults__ or {}) | set(function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount])
+    return set(function.__kwdefaults__ or {}) | set(
+        function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
+    )
 
 
 def _content(evidence: Evidence) -> dict[str, bytes]:
     return {
-        f"{cohort}/{array}": evidence.on(cohort)[array].tobytes() for cohort in evidence.cohorts for array in evidence.arrays(cohort)
+        f"{cohort}/{array}": evidence.on(cohort)[array].tobytes()
+        for cohort in evidence.cohorts
+        for array in evidence.arrays(cohort)
     }
 
 

@@ -54,7 +54,9 @@ def _check_one(name: str, module: Any, classifier: Classifier, settings: dict[st
             _expect(torch.equal(first, maps()), f"{name} gives another map in inference mode")
         scale = float(first.abs().max())
         alone = torch.cat([maps(slice(i, i + 1)) for i in range(IMAGES)])
-        _expect(torch.allclose(first, alone, rtol=1e-3, atol=1e-4 * scale), f"{name}: a map depends on the other images of its batch")
+        _expect(
+            torch.allclose(first, alone, rtol=1e-3, atol=1e-4 * scale), f"{name}: a map depends on the other images of its batch"
+        )
         _expect_refused(name, lambda: module.maps(classifier, x, target=torch.tensor([0, 1, 2]), **settings))
     finally:
         after = _state(classifier.module)

@@ -20,10 +20,13 @@ def explaining(classifier: Classifier, x: Tensor, target: Tensor) -> Iterator[tu
     Gradients are on inside, whatever the caller's mode: extraction runs in inference mode, whose tensors no gradient can pass.
     """
     if target.shape != x.shape[:1] or target.is_floating_point() or target.dtype == torch.bool:
-        raise SettingError(f"target is {target.dtype} of shape {tuple(target.shape)}: give the explained output of each of {len(x)} images")
-    if len(target) and not (0 <= int(target.min()) and int(target.max()) < classifier.C):
         raise SettingError(
-            f"target goes from {int(target.min())} to {int(target.max())}, and {classifier.name} has the outputs 0 to {classifier.C - 1}"
+            f"target is {target.dtype} of shape {tuple(target.shape)}: give the explained output of each of {len(x)} images"
+        )
+    if len(target) and (int(target.min()) < 0 or int(target.max()) >= classifier.C):
+        raise SettingError(
+            f"target goes from {int(target.min())} to {int(target.max())}, and {classifier.name} has the outputs 0 to "
+            f"{classifier.C - 1}"
         )
     modes = [(module, module.training) for module in classifier.module.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in classifier.module.parameters()]
@@ -63,8 +66,8 @@ def checked(maps: Tensor, method: str, classifier: Classifier) -> Tensor:
     finite = torch.isfinite(maps).flatten(1).all(1)
     if not finite.all():
         raise ModelError(
-            f"{method} of {classifier.name} is not finite for {int((~finite).sum())} of {len(maps)} images: look at its weights and at the "
-            "images, or explain it by another method"
+            f"{method} of {classifier.name} is not finite for {int((~finite).sum())} of {len(maps)} images: look at its "
+            "weights and at the images, or explain it by another method"
         )
     return maps.detach()
 
@@ -74,6 +77,5 @@ def refuse_changed(method: str, classifier: Classifier, output: Tensor, expected
     off = float((output - expected).abs().max())
     if not off <= tolerance * max(float(expected.abs().max()), 1e-3):
         raise ModelError(
-            f"{method} changed the output of {classifier.name} by {off:.2g} (largest logit {float(expected.abs().max()):.2g}), so its rules do not fit this "
-            "network: explain it by gradcam, integrated_gradients or occlusion"
+            f"{method} changed the output of {classifier.name} by {off:.2g}, so its rules do not fit this network: explain it by gradcam, integrated_gradients or occlusion"
         )

@@ -1,4 +1,4 @@
-"""What stands in for a pixel that is taken away: the baseline of integrated gradients, the fill of occlusion. Nothing is drawn at random."""
+"""What stands in for a pixel that is taken away: the baseline of integrated gradients, the fill of occlusion; never random."""
 
 from __future__ import annotations
 

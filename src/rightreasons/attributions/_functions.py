@@ -1,4 +1,4 @@
-"""Rules for what a network does outside its layers: every torch function of a forward pass is seen, by name, while a context is open.
+"""Rules for what a network does outside its layers: every torch function of a forward pass is seen while a context is open.
 
 Networks add residuals, gate, attend and pool by plain functions, each library in its own classes. A rule bound to the function
 fits them all and leaves no network changed; a function that has no rule is refused by name, so no wrong map comes out silently.
@@ -15,19 +15,93 @@ from torch.overrides import TorchFunctionMode
 from rightreasons.errors import ModelError
 
 ELEMENTWISE = frozenset(
-    "relu relu6 leaky_relu elu celu selu gelu silu mish softplus tanh sigmoid hardswish hardsigmoid hardtanh logsigmoid".split()
+    {
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "elu",
+        "celu",
+        "selu",
+        "gelu",
+        "silu",
+        "mish",
+        "softplus",
+        "tanh",
+        "sigmoid",
+        "hardswish",
+        "hardsigmoid",
+        "hardtanh",
+        "logsigmoid",
+    }
 )
 REARRANGING = frozenset(
-    "reshape view view_as reshape_as permute transpose t swapaxes swapdims movedim flatten unflatten unbind chunk split "
-    "tensor_split getitem select narrow index_select contiguous clone expand expand_as repeat repeat_interleave tile cat concat "
-    "concatenate stack squeeze unsqueeze roll flip pad to float type type_as T mT H dropout dropout1d dropout2d dropout3d "
-    "alpha_dropout feature_dropout as_strided unfold pixel_unshuffle pixel_shuffle channel_shuffle "
-    "max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d".split()
+    {
+        "reshape",
+        "view",
+        "view_as",
+        "reshape_as",
+        "permute",
+        "transpose",
+        "t",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "flatten",
+        "unflatten",
+        "unbind",
+        "chunk",
+        "split",
+        "tensor_split",
+        "getitem",
+        "select",
+        "narrow",
+        "index_select",
+        "contiguous",
+        "clone",
+        "expand",
+        "expand_as",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+        "cat",
+        "concat",
+        "concatenate",
+        "stack",
+        "squeeze",
+        "unsqueeze",
+        "roll",
+        "flip",
+        "pad",
+        "to",
+        "float",
+        "type",
+        "type_as",
+        "T",
+        "mT",
+        "H",
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "alpha_dropout",
+        "feature_dropout",
+        "as_strided",
+        "unfold",
+        "pixel_unshuffle",
+        "pixel_shuffle",
+        "channel_shuffle",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+    }
 )
 """Every output value is one input value (or 0): what flows back goes where it came from. Dropout: networks are evaluating."""
 
 POOLING = frozenset(
-    "mean sum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split()
+    {"mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
 )
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 
@@ -45,7 +119,9 @@ class Functions(TorchFunctionMode):
     method, network : for the sentence of a refusal
     """
 
-    def __init__(self, rules: dict[str, Callable[..., Any]], allowed: Iterable[str], method: str, network: str, advice: str) -> None:
+    def __init__(
+        self, rules: dict[str, Callable[..., Any]], allowed: Iterable[str], method: str, network: str, advice: str
+    ) -> None:
         super().__init__()
         self.rules = rules
         self.allowed = frozenset(allowed)

@@ -61,14 +61,28 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
     """(b, c, *space) of what was read at a place; tokens without those in front of the patches, on their grid."""
     axes = len(size)
     if t.ndim == axes + 2:
-        space_last = _is_channels_last(t.shape, size) if place.channels == "auto" else place.channels == "last"
-        return t.movedim(-1, 1) if space_last else t
+        is_last = _is_channels_last(t.shape, size) if place.channels == "auto" else place.channels == "last"
+        if is_last is None:
+            raise ModelError(
+                f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: no axes of it have their "
+                "proportions. Name a layer with a map, or say where it has its channels: channels=first or last"
+            )
+        return t.movedim(-1, 1) if is_last else t
     if t.ndim == 3:
         grid = _grid(classifier.module, size)
         prefix = None if grid is None else t.shape[1] - prod(grid)
         known = getattr(classifier.module, "num_prefix_tokens", None)
-        if grid is None or prefix is None or not 0 <= prefix <= MOST_PREFIX_TOKENS or (known is not None and prefix not in (0, known)):
-            laid = "it has no patch embedding to tell the grid" if grid is None else f"the patches of its input form a grid of {grid}"
+        if (
+            grid is None
+            or prefix is None
+            or not 0 <= prefix <= MOST_PREFIX_TOKENS
+            or (known is not None and prefix not in (0, known))
+        ):
+            laid = (
+                "it has no patch embedding to tell the grid"
+                if grid is None
+                else f"the patches of its input form a grid of {grid}"
+            )
             raise ModelError(
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)}, read as (images, tokens, channels), and {laid}: "
                 "name a layer that keeps every token, such as the first norm of the last block"
@@ -108,8 +122,8 @@ def leaf_at(module: nn.Module, point: str) -> Iterator[list[Tensor]]:
 
 def refuse_unused(classifier: Classifier, place: Place) -> NoReturn:
     raise ModelError(
-        f"'{place.point}' of {classifier.name} has no part in the explained score: name a layer that the forward pass calls and that "
-        "the output depends on"
+        f"'{place.point}' of {classifier.name} has no part in the explained score: name a layer that the forward pass "
+        "calls and that the output depends on"
     )
 
 
@@ -153,8 +167,10 @@ def _watched(classifier: Classifier, x: Tensor) -> Place:
         if grid is not None and 0 <= prefix <= MOST_PREFIX_TOKENS and gradient is not None and bool(gradient[:, prefix:].any()):
             return Place(f"{name}:output")
     if maps:
-        return Place(f"{maps[-1]}:output")
-    raise ModelError(f"{classifier.name} has no layer with a map or with tokens on a grid ({classifier.cut.no_spatial}): name one, layer=")
+        return Place(f"{maps[-1]}:output", "first")
+    raise ModelError(
+        f"{classifier.name} has no layer with a map or with tokens on a grid ({classifier.cut.no_spatial}): name one, layer="
+    )
 
 
 def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[str]) -> Any:
@@ -172,16 +188,20 @@ def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[st
 def _grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None:
     """How many patches there are along each axis: by the patch embedding, the first convolution that steps by its own width."""
     for each in module.modules():
-        if isinstance(each, nn.Conv2d | nn.Conv3d) and len(each.stride) == len(size) and each.stride == each.kernel_size != (1,) * len(size):
+        if (
+            isinstance(each, nn.Conv2d | nn.Conv3d)
+            and len(each.stride) == len(size)
+            and each.stride == each.kernel_size != (1,) * len(size)
+        ):
             return tuple(s // step for s, step in zip(size, each.stride))
     given = getattr(getattr(module, "patch_embed", None), "grid_size", None)
     return tuple(int(g) for g in given) if isinstance(given, tuple | list) and len(given) == len(size) else None
 
 
-def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool:
-    """Whether (b, *space, c) fits the input and (b, c, *space) does not: a map has the input's proportions."""
+def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool | None:
+    """Whether space lies in (b, *space, c) and not in (b, c, *space), by the input's proportions; None: in neither."""
     first, last = (_is_reduced(space, size) for space in (shape[2:], shape[1:-1]))
-    return last and not first
+    return not first if first or last else None
 
 
 def _is_reduced(space: Sequence[int], size: Sequence[int]) -> bool:

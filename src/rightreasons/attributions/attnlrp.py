@@ -36,7 +36,7 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, gamma: float = 0.
 def maps_and_conservation(
     classifier: Classifier, x: Tensor, *, target: Tensor, gamma: float = 0.05, patch_gamma: float = 0.25
 ) -> tuple[Tensor, Tensor]:
-    """The maps, and (b, 3): their sum, what biases, embeddings and softmax took, the explained score. The first two make the third."""
+    """The maps, and (b, 3): their sum, what biases, embeddings and softmax took, and the explained score, which both make."""
     for name, value in (("gamma", gamma), ("patch_gamma", patch_gamma)):
         if not 0 <= value < float("inf"):
             raise SettingError(f"{name}={value}: give a number of at least 0")
@@ -216,12 +216,19 @@ class _Attention:
 
     def of_torch(
         self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, in_weight: Tensor | None, in_bias: Tensor | None,
-        bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_weight: Tensor, out_bias: Tensor | None, **settings: Any,
+        bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_weight: Tensor, out_bias: Tensor | None,
+        **settings: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
         """`nn.MultiheadAttention` (tokens, b, width), as torchvision's ViT calls it."""
         plain = in_weight is not None and bias_k is None and bias_v is None and not add_zero_attn
-        if not plain or any(settings.get(k) is not None for k in ("key_padding_mask", "attn_mask")) or settings.get("need_weights"):
-            raise ModelError("attnlrp has no rule for this nn.MultiheadAttention: only plain self-attention without weights handed out")
+        if (
+            not plain
+            or any(settings.get(k) is not None for k in ("key_padding_mask", "attn_mask"))
+            or settings.get("need_weights")
+        ):
+            raise ModelError(
+                "attnlrp has no rule for this nn.MultiheadAttention: only plain self-attention without weights handed out"
+            )
         weights = in_weight.chunk(3) if in_weight is not None else ()
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
         images_first = (t.transpose(0, 1) for t in (query, key, value))

@@ -1,4 +1,4 @@
-"""Integrated gradients (Sundararajan et al. 2017) through captum: the gradient along the straight path from a baseline to the image."""
+"""Integrated gradients (Sundararajan et al. 2017) through captum: the gradient along the path from a baseline to the image."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Layer-wise relevance propagation for CNNs through zennit (the extra `lrp`): relevance flows from the explained score to the pixels.
+"""Layer-wise relevance propagation for CNNs through zennit (extra `lrp`): relevance flows from the explained score to pixels.
 
-zennit's rules are bound to layers. Two things make a network fit for them: batch norms are merged into the convolutions before them
-(found by watching a pass, not by the order in which layers were written), and what happens between layers (residual sums, gates,
-pools) gets rules of its own. What has no rule is refused: zennit alone gives NaN for a ViT, or relevance out of nothing.
+Its rules are bound to layers. Two things make a network fit for them: batch norms are merged into the convolutions before
+them (found by watching a pass, not by the order in which layers were written), and what happens between layers (residual sums,
+gates, pools) gets rules of its own. What has no rule is refused: zennit alone gives NaN for a ViT, or relevance out of nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def maps(
     Parameters
     ----------
     rules : zennit's composite: epsilon for linear layers, z-plus (or alpha-2 beta-1) for convolutions, flat for the first layer
-    bias : whether biases take relevance, as they do by zennit's defaults; without it, what arrives at the pixels is the whole score
-    layer : stop there and give the relevance of its output at its own resolution, as OSCAR's appendix I does; "auto" is Grad-CAM's
+    bias : whether biases take relevance, as by zennit's defaults; else what arrives at the pixels is the whole score
+    layer : stop there and give the relevance of its output at its own resolution (OSCAR, appendix I); "auto" is Grad-CAM's
     channels : where a named layer has them, as for Grad-CAM
     """
     return maps_and_conservation(classifier, x, target=target, rules=rules, bias=bias, layer=layer, channels=channels)[0]

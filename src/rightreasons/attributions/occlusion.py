@@ -12,9 +12,7 @@ from rightreasons.errors import SettingError
 from rightreasons.models.classifier import Classifier
 
 
-def maps(
-    classifier: Classifier, x: Tensor, *, target: Tensor, patch: int = 16, fill: str = "zero", together: int = 4
-) -> Tensor:
+def maps(classifier: Classifier, x: Tensor, *, target: Tensor, patch: int = 16, fill: str = "zero", together: int = 4) -> Tensor:
     """(b, *grid) score of the image minus its score with that patch covered; patches lie side by side, the last one may be cut.
 
     Parameters

@@ -17,8 +17,8 @@ from rightreasons.errors import SettingError, TrainingError
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch, Objective
 
-TOLERANCE, LOW_TOLERANCE = 1e-3, 0.1
-"""How far the gradient of stacked copies may be from the network's own, relative to its largest element: float32, bfloat16."""
+TOLERANCE = 1e-3
+"""How far the gradient of stacked copies may be from the network's own, relative to its largest element, in float32."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,6 @@ class StackedNetwork:
         self.whole = _Whole(classifier.copy().to(device), copy.deepcopy(objective))
         if hasattr(self.whole.objective, "to"):
             self.whole.objective.to(device)
-        for layer in self.whole.network.modules():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                layer.register_forward_pre_hook(_in_full_precision)
-                layer.register_forward_hook(_in_lower_precision)
         wholes = [[_Whole(*pair) for pair in row] for row in grid]
 
         def stacked(of: Callable[[_Whole], Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
@@ -116,7 +112,7 @@ def put(state: Mapping[str, Tensor], classifier: Classifier, objective: Objectiv
 
 
 def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
-    """Why this network and objective cannot be stacked, found by doing it once, under autocast if that is on; empty if they can."""
+    """Why this network and objective cannot be stacked, found by doing it once; empty if they can."""
     random = [f"{name} (p = {p:g})" for name, p in _random_layers(classifier.module) if p > 0]
     if random:
         return (
@@ -125,7 +121,6 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
         )
     if hasattr(objective, "state_dict") and not isinstance(objective, nn.Module):
         return f"the objective {type(objective).__name__} keeps a state and is no nn.Module"
-    tolerance = LOW_TOLERANCE if torch.is_autocast_enabled(classifier.device.type) else TOLERANCE
     alone = _Whole(classifier.copy(), copy.deepcopy(objective))
     alone.network.train()
     try:
@@ -140,10 +135,10 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
         return "its copies do not use the parameters that it uses alone"
     size = max((float(grad.abs().max()) for grad in own.values()), default=0.0)
     off = max((float((grads[name][0, 1] - grad).abs().max()) for name, grad in own.items()), default=0.0)  # type: ignore[index]
-    if not off <= tolerance * max(size, 1e-6):
+    if not off <= TOLERANCE * max(size, 1e-6):
         return f"the gradient of its copies is off by {off:.2g} (its own is up to {size:.2g})"
     for name, buffer in alone.named_buffers():
-        if not torch.allclose(pair.buffers[name][0, 1].double(), buffer.double(), rtol=tolerance, atol=tolerance):
+        if not torch.allclose(pair.buffers[name][0, 1].double(), buffer.double(), rtol=TOLERANCE, atol=TOLERANCE):
             return f"{name} is not changed in place, and copies trained as one would lose it"
     return ""
 
@@ -195,16 +190,6 @@ class _Absent:
 
     def __getattr__(self, name: str) -> Any:
         self._refuse()
-
-
-def _in_full_precision(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Under vmap batch normalisation cannot mix bfloat16 with its float32 statistics, as it does (in float32) without."""
-    return (inputs[0].float(), *inputs[1:])
-
-
-def _in_lower_precision(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    device = output.device.type
-    return output.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else output
 
 
 def _with_numbers(objective: Objective, numbers: Mapping[str, Tensor]) -> Objective:

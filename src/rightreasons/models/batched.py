@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,8 @@ def train_batched(
     Parameters
     ----------
     settings : keywords of `train`, one mapping a model; equal but for `VARIES`, `regime`, and numbers that objectives of one
-        class (or `functools.partial` of one function) hold
+        class (or `functools.partial` of one function) hold. Without `amp` the precision is float32, on CUDA too (autocast does
+        not reach into vmap, and kernels this short gain nothing by it); lower ones are refused.
     folders : one a model, for what `train` writes. The first also holds the group's checkpoint: a second call with the same
         plan goes on after the last whole epoch. A model's plan names its group, because the others may change its last bits.
     threads : instead of those in `settings`
@@ -244,7 +245,6 @@ class _Group:
         self.members, self.device = members, device
         self.grid = _grid([member.settings.seed for member in members])
         self.template = members[0].classifier.copy().to(device)
-        self.precision = training._precision(settings.amp, device)
         self._refuse()
         self.steps, self.epoch = members[0].fit.steps(settings.batch), 0
         self.factors = schedule_factors(settings.epochs * self.steps, settings.schedule, round(settings.warmup * self.steps))
@@ -265,8 +265,7 @@ class _Group:
 
     def step(self, seen: Seen, step: int) -> Tensor:
         now = self.epoch * self.steps + step
-        with self._autocast():
-            losses, grads = self.network.gradients(seen, self.epoch, now)
+        losses, grads = self.network.gradients(seen, self.epoch, now)
         self.optimizer.step(grads, torch.tensor([now], device=self.device))
         return losses
 
@@ -318,13 +317,10 @@ class _Group:
         put(member.best["state"], run.model, member.objective)
         states = {"model": run.model.module.state_dict(), "objective": run._ask_objective("state_dict", {})}
         run.best = {"epoch": member.best["epoch"], "score": member.best["score"], **training._copied(states)}
-        run.device, run.precision = self.device, self.precision
+        run.device, run.precision = self.device, None
         if member.folder is not None:
             _write_curves(member, member.folder)
         return training._finish(run, member.classifier, member.fit, member.stop, member.plan, member.folder)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.precision is None else torch.autocast(self.device.type, self.precision)
 
     def _per_member(self, name: str) -> Tensor:
         values = [[getattr(self.members[number].settings, name) for number in row] for row in self.grid]
@@ -332,8 +328,6 @@ class _Group:
 
     def _refuse(self) -> None:
         first, batch = self.members[0], self.members[0].settings.batch
-        if self.precision is torch.float16:
-            raise TrainingError("models that train as one cannot scale their losses apart: give amp='bf16' or amp=False")
         sizes = sorted({len(member.fit.y) for member in self.members})
         if len(sizes) > 1:
             raise TrainingError(
@@ -344,8 +338,7 @@ class _Group:
         with closing(first.fit.batches(self.template, batch, rows)) as stream:
             x = next(iter(stream))[1][:4]
         seen = Seen(x, *first.fit.targets(rows[: len(x)], self.device))
-        with self._autocast():
-            reason = why_not(self.template, first.objective, seen)
+        reason = why_not(self.template, first.objective, seen)
         if reason:
             raise TrainingError(f"copies of {self.template.name} cannot train as one: {reason}")
 
@@ -420,6 +413,8 @@ def _refuse_differences(classifiers: Sequence[Classifier], given: Sequence[Mappi
             raise SettingError(
                 f"{name} is {value!r} for one model and {other!r} for another: only {', '.join(VARIES)} may differ"
             )
+    if given[0]["amp"]:
+        raise SettingError(f"amp is {given[0]['amp']!r}: models that train as one do so in float32, leave amp out")
     kinds = {_kind(classifier): classifier.name for classifier in classifiers}
     if len(kinds) > 1:
         raise SettingError(f"the classifiers are not of one architecture, input and normalisation: {sorted(set(kinds.values()))}")

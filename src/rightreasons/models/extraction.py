@@ -215,9 +215,7 @@ def _extract_cohort(
                 values = np.concatenate(parts)
                 _refuse_odd(values, array, cohort, rows, evidence)
                 if array not in stored:
-                    stored[array] = evidence.begin(
-                        name, array, values.shape[1:], values.dtype, chunk, reads[array], batch=batch
-                    )
+                    stored[array] = evidence.begin(name, array, values.shape[1:], values.dtype, chunk, reads[array], batch=batch)
                 if c in missing[array]:
                     stored[array][rows] = values
 

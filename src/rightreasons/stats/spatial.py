@@ -66,18 +66,18 @@ def correlation_test(
 
     Parameters
     ----------
-    null : "spectral" (needs `cells`, `rng`; the default where `cells` is given), "dutilleul" (`centroids`; the default elsewhere),
-        "torus" (`cells`), "moran" (`centroids`, `rng`), "permutation" of one residual against the other, or "paper", of the profile
-        before `given` is taken out (`rng`)
+    null : "spectral" (needs `cells`, `rng`; the default where `cells` is given), "dutilleul" (`centroids`; the default
+        elsewhere), "torus" (`cells`), "moran" (`centroids`, `rng`), "permutation" of one residual against the other, "paper", of
+        the profile before `given` is taken out (`rng`)
     centroids : (R, axes) of the regions, see `region_centroids`
     cells : along every axis of a grid whose regions are numbered row-major
     kind : "partial"; "deviation" takes `given` out of `a` only
 
-    The defaults were chosen by measurement (`make bench NAME=oscar-nulls`): worlds without a shortcut, models independent or with a
-    shared task region, 7x7 and 14x14 maps, rough and smooth, 16x16 cells, 2,000 or more worlds a kind. At the 5 % level "spectral" calls
-    4.9 to 6.6 % and "dutilleul" 3.6 to 6.3 %; torus shifts up to 17 %, Moran randomisation up to 9 %, plain permutation 18 to 71 %.
-    Where a cue is planted "spectral" finds it about half as often again as "dutilleul", on smooth maps twice as often: it
-    estimates no autocorrelation. It needs a whole grid, as mirroring at the border does; other partitions have "dutilleul".
+    The defaults were chosen by measurement (`make bench NAME=oscar-nulls`): worlds without a shortcut, models independent or
+    with a shared task region, 7x7 and 14x14 maps, rough and smooth, 16x16 cells, 2,000 or more worlds a kind. At the 5 % level
+    "spectral" calls 4.9 to 6.6 % and "dutilleul" 3.6 to 6.3 %; torus shifts call up to 17 %, plain permutation 18 to 71 %. Of
+    planted cues "spectral" finds more than "dutilleul", most on smooth maps: it estimates no autocorrelation. But it needs a
+    whole grid, so other partitions have "dutilleul".
     """
     null = null or ("dutilleul" if cells is None else "spectral")
     if null not in NULLS:
