@@ -101,5 +101,5 @@ def test_an_unknown_setting_lists_the_known_ones() -> None:
 
 
 def test_a_dotted_name_that_does_not_exist_says_so() -> None:
-    with pytest.raises(SettingError, match="'my_lab.nothing' cannot be imported"):
+    with pytest.raises(SettingError, match=r"'my_lab\.nothing' cannot be imported"):
         families.member("audits", "my_lab.nothing")

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 
 from rightreasons.errors import SettingError
 from rightreasons.study import Study
-from rightreasons.study.engines import Event, Task, connect, settings_of
+from rightreasons.study.engines import THREAD_VARIABLES, Event, Task, connect, settings_of
 from rightreasons.study.engines.local import Engine, cores, said
 from rightreasons.study.plan import plan
 
@@ -111,6 +111,19 @@ def test_workers_die_with_their_driver(study: Study) -> None:
     driver.kill()
     driver.wait()
     _gone(worker)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_what_workers_are_forked_from_has_one_thread(finished: Path) -> None:
+    program = (
+        "import os, sys, torch; torch.set_num_threads(1); from rightreasons.study import Study, run;"
+        "run.preload(Study.open(sys.argv[1])); print(len(os.listdir('/proc/self/task')))"
+    )
+    limits = dict.fromkeys(THREAD_VARIABLES, "1")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(finished)], env={**os.environ, **limits}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "1"
 
 
 def test_a_task_survives_its_json() -> None:

@@ -72,13 +72,14 @@ def _check_one(name: str, module: Any, classifier: Classifier, settings: dict[st
 def _networks() -> list[Classifier]:
     """A CNN and a ViT in two sizes of head, with weights and statistics as after some training."""
     made = []
-    for which, settings in (("cnn", {"width": 4}), ("vit", {"dim": 16, "depth": 2, "heads": 2})):
+    kinds: dict[str, dict[str, Any]] = {"cnn": {"width": 4}, "vit": {"dim": 16, "depth": 2, "heads": 2}}
+    for which, settings in kinds.items():
         for outputs in (2, 1):
             one = Classifier.load(f"rightreasons.models.small:small_{which}", num_classes=outputs, size=(16, 16), **settings)
             generator = torch.Generator().manual_seed(2)
             with torch.no_grad():
                 for parameter in one.module.parameters():
-                    parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+                    parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
                 for norm in one.module.modules():
                     if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None:
                         norm.running_mean += 0.2 * torch.randn(norm.running_mean.shape, generator=generator)

@@ -77,5 +77,6 @@ def refuse_changed(method: str, classifier: Classifier, output: Tensor, expected
     off = float((output - expected).abs().max())
     if not off <= tolerance * max(float(expected.abs().max()), 1e-3):
         raise ModelError(
-            f"{method} changed the output of {classifier.name} by {off:.2g}, so its rules do not fit this network: explain it by gradcam, integrated_gradients or occlusion"
+            f"{method} changed the output of {classifier.name} by {off:.2g}, so its rules do not fit this "
+            "network: explain it by gradcam, integrated_gradients or occlusion"
         )

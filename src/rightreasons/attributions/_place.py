@@ -64,8 +64,8 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
         is_last = _is_channels_last(t.shape, size) if place.channels == "auto" else place.channels == "last"
         if is_last is None:
             raise ModelError(
-                f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: no axes of it have their "
-                "proportions. Name a layer with a map, or say where it has its channels: channels=first or last"
+                f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: none of its axes have "
+                "their proportions. Name a layer with a map, or say where it has its channels: channels=first or last"
             )
         return t.movedim(-1, 1) if is_last else t
     if t.ndim == 3:
@@ -133,14 +133,16 @@ def refuse_unused(classifier: Classifier, place: Place) -> NoReturn:
 def _paper_layer(module: nn.Module) -> str:
     """OSCAR, appendix I: `features[29]` of VGG-16 and `blocks[5][2]` of MobileNetV3-Large, in timm's and torchvision's naming."""
     features, blocks = getattr(module, "features", None), getattr(module, "blocks", None)
-    if type(module).__name__ == "VGG" and isinstance(features, nn.Sequential):
+    kind = type(module).__name__
+    if kind == "VGG" and isinstance(features, nn.Sequential):
         kept = [i for i, child in enumerate(features) if "Pool" not in type(child).__name__]
         return f"features.{kept[-1]}"
-    if type(module).__name__ == "MobileNetV3":
+    if kind == "MobileNetV3":
         if isinstance(features, nn.Sequential) and len(features) > 2:
             return f"features.{len(features) - 2}"
-        if isinstance(blocks, nn.Sequential) and len(blocks) > 1 and type(blocks[-1][0]).__name__.startswith("Conv"):
-            return f"blocks.{len(blocks) - 2}.{len(blocks[-2]) - 1}"
+        stages = [list(stage.children()) for stage in blocks] if isinstance(blocks, nn.Sequential) else []
+        if len(stages) > 1 and type(stages[-1][0]).__name__.startswith("Conv"):
+            return f"blocks.{len(stages) - 2}.{len(stages[-2]) - 1}"
     return ""
 
 

@@ -214,14 +214,17 @@ def now() -> str:
 
 
 @contextmanager
-def locked(folder: Path, units: Sequence[str]) -> Iterator[None]:
-    """Hold units for oneself. A process that dies lets go; one that finds them held waits and then sees what was done."""
+def locked(folder: Path, units: Sequence[str], name: str = "lock") -> Iterator[None]:
+    """Hold units, or with another `name` a part of them, for oneself.
+
+    A process that dies lets go; one that finds them held waits and then sees what was done.
+    """
     files = []
     try:
         for unit in sorted(units):  # in one order everywhere, so that two groups cannot wait for each other
             place = folder / "runs" / unit
             place.mkdir(parents=True, exist_ok=True)
-            files.append((place / "lock").open("w"))
+            files.append((place / name).open("w"))
             fcntl.flock(files[-1], fcntl.LOCK_EX)
         yield
     finally:

@@ -29,10 +29,10 @@ from rightreasons import families
 from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun
-from rightreasons.evidence import Evidence
+from rightreasons.evidence import Decisions, Evidence
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
-from rightreasons.models.training import train
+from rightreasons.models.training import evaluate, train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
 from rightreasons.study.performance import INTERNAL, Performance, performance
@@ -63,6 +63,8 @@ def work(folder: Path, task: Task) -> Literal["done", "failed"]:
     """Do a task; an error is kept in run.json of its units and said in one word."""
     folder = Path(folder)
     study = Study.open(folder)
+    if task.step == "extract":
+        return _extract_piece(study, task)
     with locked(folder, task.units):
         runs = [_Run(study, unit) for unit in task.units]
         todo = [run for run in runs if task.step != "all" or study.row(run.unit) is None]
@@ -71,6 +73,22 @@ def work(folder: Path, task: Task) -> Literal["done", "failed"]:
         with _Kept(todo) as kept, _threads(study.plan["units"][task.units[0]]["threads"]):
             _do(study, task, todo)
     return "failed" if kept.error else "done"
+
+
+def _extract_piece(study: Study, task: Task) -> Literal["done", "failed"]:
+    """A piece is locked by itself, so that several workers extract one unit; only an error is told in the unit's run.json."""
+    (unit,) = task.units
+    lo, hi = task.pieces or (0, 0)
+    threads = study.plan["units"][unit]["threads"]
+    with locked(study.folder, task.units, f"lock-{task.cohort}-{lo}-{hi}"), _Kept([]) as kept, _threads(threads):
+        _Run(study, unit).extract_piece(task)
+    if kept.error is None:
+        return "done"
+    with locked(study.folder, task.units):
+        run = _Run(study, unit)
+        run.begin(task.step)
+        run.fail(kept.error)
+    return "failed"
 
 
 @contextmanager
@@ -106,9 +124,7 @@ def _do(study: Study, task: Task, todo: list[_Run]) -> None:
     if task.step == "train":
         train_group(study, todo)
     for run in todo:
-        if task.step == "extract":
-            run.extract_piece(task)
-        elif task.step == "all":
+        if task.step == "all":
             run.train()
             run.extract()
             run.measure()
@@ -252,7 +268,6 @@ class _Run:
         piece = {task.cohort: cohort.select(rows)}
         settings = self.study.plan["extract"]
         extract(self._classifier(), piece, needs, out=place, threads=self.plan["threads"], **settings)
-        self.pause()
 
     def _join_pieces(self, classifier: Classifier, named: Mapping[str, Cohort]) -> None:
         """Copy what pieces hold into the unit's evidence, chunk by chunk."""
@@ -381,7 +396,13 @@ def preload(study: Study) -> None:
         importlib.import_module({"hf": "transformers", "monai": "monai.networks.nets"}.get(home, home))
     for audit in study.plan["audits"].values():
         families.member("audits", audit["method"])
-    importlib.import_module("rightreasons.stats._kernels")
+    for name in ("pyarrow.dataset", "pyarrow.parquet", "PIL.ImageFile"):  # what reading tables and images imports late
+        importlib.import_module(name)
+    # Numba reads its kernels from its cache when they are first called. Nothing here may start a thread: a fork would lose it.
+    label = np.arange(40) % 2
+    cohort = Cohort.from_columns({"id": [f"r{row}" for row in range(40)], "label": label}, label="label")
+    evaluate(np.eye(2)[label], label, label)
+    performance({INTERNAL: Decisions(cohort, label, np.eye(2)[label])}, B=2)
 
 
 @cache
