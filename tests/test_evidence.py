@@ -431,3 +431,14 @@ def test_p_needs_two_classes(tmp_path):
     frame.to_csv(path, index=False)
     with pytest.raises(DataError, match=r"column 'p' needs two classes, and 'label' has \[0, 1, 2\]: give p_<class>"):
         Evidence.from_predictions(path)
+
+
+def test_in_memory_an_array_whose_name_begins_like_another_counts_its_own_chunks() -> None:
+    from rightreasons.testing import synthetic_evidence
+
+    evidence = synthetic_evidence()
+    evidence.begin("test", "logits@other", (2,), "f4", chunk=16)
+    assert "logits@other" not in evidence.arrays("test")
+    assert "logits" in evidence.arrays("test")
+    evidence.put("test", "features@border(draw=0)", evidence["features"])
+    assert "features@border(draw=0)" in evidence.arrays("test")

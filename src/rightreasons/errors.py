@@ -1,14 +1,14 @@
 """One tree of errors. Every message says what was found, what was expected and what to do.
 
-    RightReasonsError
-    ├── SettingError      a keyword, name or value that no function knows
-    ├── DataError         a manifest, a column or a cohort is not what it must be
-    │   └── ImageError    an image cannot be read or does not fit
-    ├── ModelError        a network, its head or its layers cannot be used
-    │   └── CheckpointError   the weights do not fit the network
-    ├── EvidenceError     an array is missing, or belongs to another cohort or model
-    ├── TrainingError     a training run cannot start or has gone wrong
-    └── NotRun            an audit that was asked for cannot run here; the page shows the reason
+RightReasonsError
+├── SettingError      a keyword, name or value that no function knows
+├── DataError         a manifest, a column or a cohort is not what it must be
+│   └── ImageError    an image cannot be read or does not fit
+├── ModelError        a network, its head or its layers cannot be used
+│   └── CheckpointError   the weights do not fit the network
+├── EvidenceError     an array is missing, or belongs to another cohort or model
+├── TrainingError     a training run cannot start or has gone wrong
+└── NotRun            an audit that was asked for cannot run here; the page shows the reason
 """
 
 

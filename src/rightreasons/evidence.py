@@ -124,7 +124,7 @@ class Evidence:
                 )
             found._retell(card, training, frozenset(used))
             return found
-        store: Any = zarr.storage.MemoryStore() if path is None else str(path)
+        store: Any = _Memory() if path is None else str(path)
         if path is not None:
             folder = Path(path)
             folder.mkdir(parents=True, exist_ok=True)
@@ -537,8 +537,19 @@ def missing_chunks(array: zarr.Array) -> np.ndarray:
         named = [p for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
         done = {int(p.name) for p in named if (p / rest).is_file()}
     else:
-        done = set(range(total)) if array.nchunks_initialized >= total else set()
+        # zarr counts the keys that begin like this array's, which are also those of `logits@…` for `logits`.
+        rest_of_key = "/0" * (array.ndim - 1)
+        held = store.held if isinstance(store, _Memory) else {}
+        done = {c for c in range(total) if f"{array.store_path.path}/c/{c}{rest_of_key}" in held}
     return np.array([c for c in range(total) if c not in done], dtype=np.int64)
+
+
+class _Memory(zarr.storage.MemoryStore):
+    """Evidence that is kept in memory; `held` has a key for every chunk that was written."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Any] = {}
+        super().__init__(store_dict=self.held)
 
 
 # ---- what the classes above use ------------------------------------------------------------------------------------------

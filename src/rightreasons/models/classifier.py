@@ -238,7 +238,11 @@ class Classifier:
         return self._channels_first(run(self.module, x, [self.cut.spatial])[0][0])
 
     def spatial_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The maps and the logits of one forward pass, on one graph: gradients of the logits reach the maps' own tensor."""
+        """The maps and the logits of one forward pass.
+
+        Gradients of the logits reach the maps' own tensor where they are stored channels first and nothing is done to them
+        before the pool; `attributions.gradcam` takes the layer's own output instead, which always is on the graph.
+        """
         self._require_spatial()
         found, output = run(self.module, x, [self.cut.spatial])
         return self._channels_first(found[0]), self._picked(output)

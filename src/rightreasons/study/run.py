@@ -28,7 +28,7 @@ import torch
 from rightreasons import families
 from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
 from rightreasons.data.cohort import Cohort
-from rightreasons.errors import EvidenceError, NotRun
+from rightreasons.errors import EvidenceError, NotRun, TrainingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
@@ -129,7 +129,7 @@ def _do(study: Study, task: Task, todo: list[_Run]) -> None:
             run.extract()
             run.measure()
             run.finish()
-        else:
+        elif run.told["status"] != FAILED:
             run.pause()
 
 
@@ -142,15 +142,18 @@ def train_group(study: Study, runs: list[_Run]) -> None:
     from rightreasons.models.batched import train_batched  # only a batched study needs it
 
     began = time.perf_counter()
-    train_batched(
+    trained = train_batched(
         [run.start() for run in runs],
         study_cohort(study, runs[0].plan["cohort"]),
         [run.settings() for run in runs],
         folders=[run.folder / "model" for run in runs],
         threads=runs[0].plan["threads"],
     )
-    for run in runs:
-        run.note(train=(time.perf_counter() - began) / len(runs))
+    for run, model in zip(runs, trained, strict=True):
+        if isinstance(model, Exception):  # this member diverged; the others are whole
+            run.fail(model)
+        else:
+            run.note(train=(time.perf_counter() - began) / len(runs))
 
 
 class _Run:
@@ -161,6 +164,7 @@ class _Run:
         self.plan = study.plan["units"][unit]
         self.folder = study.path(unit)
         self.told: dict[str, Any] = study.run(unit)
+        self.before = self.told.get("error")  # of an earlier attempt
 
     # ---- run.json ------------------------------------------------------------------------------------------------------
 
@@ -220,6 +224,8 @@ class _Run:
         place = self.folder / "model"
         if (place / "model.json").exists():
             return
+        if self.plan["batched"]:  # its group was trained before, all but this member
+            raise TrainingError(f"not trained with its group: {(self.before or {}).get('message', 'no error was kept')}")
         began = time.perf_counter()
         self.told["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
         self._write()
@@ -390,7 +396,14 @@ def _is_of_other_rows(evidence: Evidence, named: Mapping[str, Cohort]) -> bool:
 
 
 def preload(study: Study) -> None:
-    """Import what the study's networks and audits need, so that workers forked afterwards need not."""
+    """Import what the study's networks and audits need and hash its images, so that workers forked afterwards need not.
+
+    No thread of ours may be left running here: a fork would lose it. (Arrow and jemalloc look after their own.)
+    """
+    for name, told in study.plan["cohorts"].items():
+        cohort = study_cohort(study, name)
+        for part in [cohort] if told["external"] else named_cohorts(cohort, study.plan["seed"]).values():
+            part.fingerprint  # noqa: B018  kept with the table that all its views share
     for unit in study.plan["units"].values():
         home = unit["load"]["model"].partition(":")[0]
         importlib.import_module({"hf": "transformers", "monai": "monai.networks.nets"}.get(home, home))
@@ -398,7 +411,7 @@ def preload(study: Study) -> None:
         families.member("audits", audit["method"])
     for name in ("pyarrow.dataset", "pyarrow.parquet", "PIL.ImageFile"):  # what reading tables and images imports late
         importlib.import_module(name)
-    # Numba reads its kernels from its cache when they are first called. Nothing here may start a thread: a fork would lose it.
+    # Numba reads its kernels from its cache when they are first called.
     label = np.arange(40) % 2
     cohort = Cohort.from_columns({"id": [f"r{row}" for row in range(40)], "label": label}, label="label")
     evaluate(np.eye(2)[label], label, label)
