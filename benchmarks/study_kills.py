@@ -143,14 +143,21 @@ def finish(folder: Path, name: str) -> Path:
 
 
 def kill_drivers(place: Path, seconds: float) -> int:
-    """Kill drivers at random moments of an undisturbed run's first half, so that there is work left for all of them."""
+    """Kill drivers at random moments: every third while it plans and starts its workers, the others while they work."""
     rng, hits = np.random.default_rng(0), 0
-    for moment in rng.uniform(0.02, 0.5, KILLS) * seconds:
+    while hits < KILLS:
         process = start(place.parent, place)
-        process.join(moment)
-        hits += process.is_alive()
+        if hits % 3 == 0:
+            process.join(rng.uniform(0.01, 0.2) * seconds)
+        else:
+            while process.is_alive() and not working(place):
+                time.sleep(0.01)
+            process.join(rng.uniform(0, 0.05) * seconds)
+        if not process.is_alive():
+            break  # nothing is left to do
         process.kill()
         process.join()
+        hits += 1
     return hits
 
 

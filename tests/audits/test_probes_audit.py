@@ -175,3 +175,16 @@ def test_without_audit_rows_or_attribute_it_is_not_run(rng):
     logits = Evidence.from_arrays(bare, {"logits": z})
     (finding,) = audit_all(logits, audits=["probes"])
     assert finding.not_run
+
+
+def test_the_readings_of_a_model_are_columns_of_a_table() -> None:
+    from rightreasons.audits import probes
+    from rightreasons.audits._contract import scalars
+    from rightreasons.testing import synthetic_evidence
+
+    m = probes.measure(synthetic_evidence(), rng=np.random.default_rng(0), B=50)
+    found = scalars(m)
+    value, _, _ = m.decides("linear", "class-conditional")
+    assert found["linear_class_conditional_within_accuracy"] == value.value
+    assert found["linear_class_conditional_within_accuracy_low"] == value.low
+    assert not any(np.isnan(v) for v in found.values() if isinstance(v, float))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases, spread
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence
@@ -64,6 +64,16 @@ class Measurement:
     left_out: tuple[str, ...]
     missing_audit: int
     missing: int
+
+    def scalars(self) -> dict[str, float | int | str]:
+        """Every reading that is defined, as `<kind>_<target>_<what>` with its limits, for a row of a table."""
+        found: dict[str, float | int | str] = {"attribute": self.attribute, "n_audit": self.n_audit, "n_test": self.n_test}
+        tables = {name: getattr(self, name) for name in ("auc", "accuracy", "within_auc", "within_accuracy")}
+        for k, probe in enumerate(zip(self.kind, self.target, strict=True)):
+            for name, table in tables.items():
+                if not np.isnan(table[k, 0]):
+                    found |= spread("_".join((*probe, name)).replace("-", "_"), Interval(*table[k]))
+        return found
 
     def decides(self, kind: str, target: str) -> tuple[Interval, float, float]:
         """The reading that is held against the readable line, with its chance level and the line."""

@@ -44,7 +44,6 @@ LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan d
 DECODING = ("workers", "cache")  # keywords of train() that change no number: any unit may be decoded with other ones
 NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
 NOT_PLAIN = ("objective", "stopping", "weights")  # keywords of train() that a file cannot say
-VARIES = ("seed", "lr", "weight_decay")  # settings in which the members of one batched model may differ
 
 
 @dataclass(frozen=True)
@@ -386,11 +385,11 @@ def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, A
     """Mark the units that train as one batched model; each names all members, because they may change its last bits."""
     if asked is False:
         return units
-    from rightreasons.models import batched
+    from rightreasons.models import batched  # only a batched study needs it
 
     groups: dict[str, list[dict[str, Any]]] = {}
     for unit in units:
-        same = {**unit, "axes": {}, "seed": 0, "train": {k: v for k, v in unit["train"].items() if k not in VARIES}}
+        same = {**unit, "axes": {}, "seed": 0, "train": {k: v for k, v in unit["train"].items() if k not in batched.VARIES}}
         groups.setdefault(_hash(same), []).append(unit)
     for members in groups.values():
         first = members[0]
