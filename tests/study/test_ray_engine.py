@@ -275,6 +275,8 @@ def test_settings_that_make_no_sense_are_refused_before_ray_starts(tmp_path: Pat
         engine_of_ray.Engine(tmp_path, threads=0)
 
 
+EPOCHS = 150  # seconds of training: long enough to be killed in the middle
+
 # ---- a cluster -----------------------------------------------------------------------------------------------------------
 
 
@@ -296,14 +298,14 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("local")
-    return sweep(write_study(folder, epochs=60, seeds=4, workers=2), folder / "study", say=lambda _: None)
+    return sweep(write_study(folder, epochs=EPOCHS, seeds=4, workers=2), folder / "study", say=lambda _: None)
 
 
 @pytest.mark.slow
 def test_two_nodes_give_the_local_table_to_the_bit(
     cluster: Any, undisturbed: Study, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    toml = write_study(tmp_path, "ray", epochs=60, seeds=4, address=cluster.address)
+    toml = write_study(tmp_path, "ray", epochs=EPOCHS, seeds=4, address=cluster.address)
     study = sweep(toml, tmp_path / "study", say=lambda _: None)
     pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)
     assert all(same_files(study, undisturbed, unit) for unit in study.units)
@@ -317,20 +319,25 @@ def test_a_node_killed_in_the_middle_costs_nothing_but_time(
     """Workers work in scratch folders and meet the driver in a store only."""
     victim = cluster.workers.pop()
     next_event = engine_of_ray.Engine.next_event
-    started = []
+    killed = []
+
+    def training() -> int:
+        """Units that are being trained; two of them are one on either node."""
+        begun = (tmp_path / "scratch").rglob("runs/*/model/plan.json")
+        return sum(not (file.parent / "model.json").exists() for file in begun)
 
     def kill_when_both_are_busy(self: engine_of_ray.Engine, timeout: float) -> Event | None:
         event = next_event(self, timeout)
-        if event is not None and event.kind == "done" and not started:
-            started.append(threading.Timer(1.5, cluster.remove_node, (victim,), {"allow_graceful": False}))
-            started[0].start()
+        if not killed and training() >= 2:
+            killed.append(victim)
+            cluster.remove_node(victim, allow_graceful=False)
         return event
 
     monkeypatch.setattr(engine_of_ray.Engine, "next_event", kill_when_both_are_busy)
     settings = {"address": cluster.address, "store": f"file://{tmp_path}/store", "scratch": f"{tmp_path}/scratch", "every": 0.5}
-    toml = write_study(tmp_path, "ray", epochs=60, seeds=4, **settings)
+    toml = write_study(tmp_path, "ray", epochs=EPOCHS, seeds=4, **settings)
     study = sweep(toml, tmp_path / "study", say=lambda _: None)
-    started[0].join()
+    assert killed
     pd.testing.assert_frame_equal(numbers(study), numbers(undisturbed), check_exact=True)
     assert all(same_files(study, undisturbed, unit) for unit in study.units)
     causes = [attempt["cause"] for unit in study.units for attempt in study.run(unit)["attempts"]]
