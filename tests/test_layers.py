@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "audits": {"stats", "evidence", "findings", "data", "head", "partitions"},
     "report": {"findings"},
     "case": {"findings"},
+    "remedy": {"stats", "evidence", "findings"},
     "testing": {"audits", "stats", "evidence", "findings", "data", "head"},
 }
 GROUND = {"errors", "families", "progress"}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
     from rightreasons.evidence import Evidence
     from rightreasons.findings import Finding
+    from rightreasons.mitigations import mitigate
     from rightreasons.models.classifier import Classifier
     from rightreasons.models.extraction import extract
     from rightreasons.models.training import train
@@ -24,7 +25,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Classifier", "Cohort", "Evidence", "Finding", "Study", "audit", "audit_all", "errors", "extract", "report", "train"]
+__all__ = [
+    "Classifier",
+    "Cohort",
+    "Evidence",
+    "Finding",
+    "Study",
+    "audit",
+    "audit_all",
+    "errors",
+    "extract",
+    "mitigate",
+    "report",
+    "train",
+]
 
 _HOMES = {
     "Classifier": "rightreasons.models.classifier",
@@ -35,6 +49,7 @@ _HOMES = {
     "audit": "rightreasons.audits",
     "audit_all": "rightreasons.audits",
     "extract": "rightreasons.models.extraction",
+    "mitigate": "rightreasons.mitigations",
     "train": "rightreasons.models.training",
 }
 

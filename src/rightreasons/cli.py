@@ -1,4 +1,4 @@
-"""The command line: demo · check · train · extract · audit · sweep · verify · report.
+"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · report.
 
 Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
 """
@@ -383,6 +383,51 @@ def train(
 
 
 @app.command()
+@_sharing(COLUMNS, MODEL, RUN)
+def mitigate(
+    method: Annotated[str, typer.Argument(help="erm, balanced, attenuation, …, or the dotted name of a module of your own")],
+    manifest: Manifest,
+    out: Out = Path("rightreasons-mitigated"),
+    settings: Annotated[list[str] | None, typer.Option("--set", help="setting=value of the method; repeat")] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="folder of a balanced model, for methods that compare; repeat for seeds")
+    ] = None,
+    attribute_model: Annotated[
+        list[Path] | None, typer.Option(help="folder of a model of the attribute, for methods that compare; repeat for seeds")
+    ] = None,
+    seed: Seed = 0,
+    **shared: Any,
+) -> None:
+    """Make a better model of a model, and write a page of before and after on the test rows. The model given stays as it is."""
+    from rightreasons import mitigations
+    from rightreasons.report import report as write
+    from rightreasons.stats.resampling import task_rng
+
+    chosen = _mitigation_settings(method, settings, shared)
+    references = {"baseline": baseline or [], "attribute": attribute_model or []}
+    roles = mitigations.references_of(method)
+    for role, option in (("baseline", "--baseline"), ("attribute", "--attribute-model")):
+        if references[role] and role not in roles:
+            raise SettingError(f"{method} compares with no {role} model: leave out {option}")
+        if role in roles and not references[role]:
+            raise SettingError(f"{method} compares with a {role} model: give {option} FOLDER, as train writes it")
+    old = _classifier(shared)
+    cohort = _cohort(manifest, shared).with_roles(rng=task_rng(seed, "roles of the splits"), trains=True)
+    opened = {role: [_classifier({"model": str(folder)}) for folder in references[role]] for role in roles}
+    place = {"folder": out / "model", **_where(shared)}
+    known = families.settings_of(families.member("mitigations", method).mitigate)
+    given = {**{key: value for key, value in place.items() if key in known}, **chosen}
+    new = mitigations.mitigate(method, old, cohort, references=opened or None, seed=seed, **given)
+    before = str(old.card.get("name") or old.name)
+    new.card["name"] = f"{before} + {method}"
+    new.save(out / "model")
+    findings = _before_and_after(old, new, cohort, out, seed, shared)
+    page = write(findings, out / "report.html", title=f"{before} before and after {method}", subtitle=f"{manifest}")
+    _show(findings, page)
+    console.print(f"the new model is in {escape(str(out / 'model'))}: audit it with --model {escape(str(out / 'model'))}")
+
+
+@app.command()
 @_sharing(COLUMNS, MODEL)
 def check(
     manifest: Manifest,
@@ -501,6 +546,81 @@ def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int,
     model = _classifier(shared)
     _warn_of_random_weights(shared)
     return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed, **_where(shared))
+
+
+def _mitigation_settings(method: str, given: list[str] | None, shared: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a mitigation, refused before anything is loaded."""
+    from rightreasons.mitigations import RUNNING
+
+    module = families.member("mitigations", method)
+    known = [key for key in families.settings_of(module.mitigate) if key not in ("references", *RUNNING)]
+    settings = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SettingError(f"--set {text!r} is not setting=value")
+        if key not in known:
+            raise SettingError(f"mitigation {method!r} has no setting {key!r}; {families.suggest(key, known)}")
+        settings[key] = _value(value)
+    brought = shared.get("checkpoint") is not None
+    if brought and module.STARTS == "start" and "start" not in settings:
+        raise SettingError(
+            f"{method} trains anew and the starting weights of {shared['checkpoint']} are not known: give --set start=fresh for "
+            "random ones, --set start=given to go on from the checkpoint, or --set start=FILE with the weights it started from"
+        )
+    return settings
+
+
+def _value(text: str) -> Any:
+    """A setting as it is written on the command line: none, true, false, a number, numbers separated by commas, or text."""
+    named = {"none": None, "true": True, "false": False}
+    if text.lower() in named:
+        return named[text.lower()]
+    if "," in text:
+        return [_value(part.strip()) for part in text.split(",") if part.strip()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _before_and_after(
+    old: Classifier, new: Classifier, cohort: Cohort, out: Path, seed: int, shared: dict[str, Any]
+) -> list[Finding]:
+    """What changed on the test rows, and what both models do there; everything is kept under `out`."""
+    from rightreasons import remedy
+    from rightreasons.audits import audit_all, needs_of
+    from rightreasons.models.extraction import extract as run
+
+    audits = ("groups", "flips")
+    models = {"before": old, "after": new}
+    evidence = {
+        when: run(model, cohort, needs_of(audits), out=out / "evidence" / when, seed=seed, **_where(shared))
+        for when, model in models.items()
+    }
+    told = new.card["mitigation"]
+    names = cohort.attributes or (None,)
+    findings: list[Finding] = [
+        remedy.remedy(
+            evidence["before"],
+            evidence["after"],
+            attribute=name,
+            seed=seed,
+            name="remedy" if len(names) == 1 else f"remedy-{name}",
+            mitigation=told,
+        )
+        for name in names
+    ]
+    own = remedy.own_finding(told, model=str(new.card["name"]), of=str(old.card.get("name") or old.name))
+    findings += [] if own is None else [own]
+    for when, seen in evidence.items():
+        for finding in audit_all(seen, audits=audits, seed=seed):
+            findings.append(finding.model_copy(update={"name": f"{finding.name}-{when}"}))
+    for finding in findings:
+        finding.save(out)
+    return findings
 
 
 def _show_plan(study: Study) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ def check_audit(name: str, **settings: Any) -> Finding:
     needs = module.needs()
     _expect(needs and all(isinstance(need, Need) for need in needs), f"{name}.needs() is not a tuple of Need")
     _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
-    models = {role: synthetic_evidence(seed=k) for k, role in enumerate(dict.fromkeys(need.role for need in needs))}
+    maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith("maps@")))
+    models = {role: synthetic_evidence(seed=k, maps=maps) for k, role in enumerate(dict.fromkeys(need.role for need in needs))}
     before = {role: _content(evidence) for role, evidence in models.items()}
     first, second = (audit(name, models, seed=3, **settings).finding() for _ in range(2))
     _expect(before == {role: _content(e) for role, e in models.items()}, f"{name} changed the evidence it read")
@@ -65,8 +66,27 @@ def check_attribution(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0) -> Evidence:
-    """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`: audit, test and twin rows."""
+def check_mitigation(name: str, **settings: Any) -> dict[str, str]:
+    """Run the contract of a mitigation on small networks; gives the fingerprint of the new model for each that it changes.
+
+    The model given stays as it was; the new one has the card of a mitigation and the ids it was fitted on (never test rows), has
+    the same weights for the same seed, and opens as it was saved. Models that the method compares with are trained here.
+
+    Parameters
+    ----------
+    name : a member of `mitigations/` or a dotted name
+    settings : for the run, where the defaults are slow; epochs are few anyway
+    """
+    # By its name, because this file belongs to the numbers wing and the contract runs networks.
+    found: dict[str, str] = importlib.import_module("rightreasons.mitigations._check").check(name, **settings)
+    return found
+
+
+def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[str] = ()) -> Evidence:
+    """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`: audit, test and twin rows.
+
+    `maps` names arrays of noise, (n, 6, 6), that stand for attribution maps of the test rows.
+    """
     rng = np.random.default_rng(seed)
     rows = np.random.default_rng(0)  # every model sees the same rows
     label, cue = rows.integers(0, 2, n), rows.integers(0, 2, n)
@@ -94,6 +114,7 @@ def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0) -> Evidence:
     rows_of = {name: np.flatnonzero(cohort.splits == name) for name in ("audit", "test")}
     arrays = {name: {"features": features[r], "logits": head(features[r])} for name, r in rows_of.items()}
     arrays["twin"] = {"features": twins[rows_of["test"]], "logits": head(twins[rows_of["test"]])}
+    arrays["test"] |= {name: rng.random((len(test), 6, 6), dtype=np.float32) for name in maps}
     cohorts = {"audit": cohort.on("audit"), "test": test, "twin": flipped}
     return Evidence.from_arrays(cohorts, arrays, head=head, name=f"synthetic-{seed}")
 

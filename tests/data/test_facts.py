@@ -108,6 +108,56 @@ def test_the_mean_image_is_the_mean(tmp_path, deep, is_kept):
         np.testing.assert_allclose(facts.mean_image(), expected, atol=1e-6)
 
 
+def test_the_edge_image_is_the_mean_of_sobel_magnitudes_of_scaled_grey_images(tmp_path):
+    cohort = cohort_of(tmp_path)
+    expected = []
+    for pixels in literal(cohort):
+        grey = pixels @ np.array([0.299, 0.587, 0.114])
+        grey = np.pad((grey - grey.min()) / (grey.max() - grey.min()), 1, mode="edge")
+        total = np.zeros((12, 12))
+        for kernel in (np.outer([1, 2, 1], [-1, 0, 1]), np.outer([-1, 0, 1], [1, 2, 1])):
+            total += sum(kernel[i, j] * grey[i : i + 12, j : j + 12] for i in range(3) for j in range(3)) ** 2
+        expected.append(np.sqrt(total))
+    facts = Facts(tmp_path / "facts", cohort, GEOMETRY)
+    for _ in range(2):  # made, and read back
+        np.testing.assert_allclose(facts.edge_image(), np.mean(expected, axis=0), atol=1e-5)
+    np.testing.assert_allclose(Facts(None, cohort, GEOMETRY).edge_image(), facts.edge_image(), atol=1e-6)
+
+
+def test_an_image_without_edges_counts_as_such(tmp_path):
+    for k in range(2):
+        pixels = np.full((12, 12, 3), 90, np.uint8)
+        pixels[:, 6:] += np.uint8(100 * k)
+        Image.fromarray(pixels).save(tmp_path / f"{k}.png")
+    cohort = Cohort.from_columns({"id": ["a", "b"], "image": ["0.png", "1.png"], "label": [0, 1]}, root=tmp_path)
+    edges = Facts(None, cohort, images.Geometry((12, 12))).edge_image()
+    np.testing.assert_allclose(edges[6, [2, 5, 6, 9]], [0, 2, 2, 0], atol=1e-6)  # half of 4, the step of one of the two
+
+
+def test_volumes_have_an_affine_of_the_input_and_must_share_it(tmp_path):
+    nibabel = pytest.importorskip("nibabel")
+    world = np.array([[2.0, 0, 0, -10], [0, 2, 0, -20], [0, 0, 2, -30], [0, 0, 0, 1]])
+    for k in range(3):
+        moved = world + (np.eye(4, k=3) * 5 if k == 2 else 0)
+        nibabel.save(
+            nibabel.Nifti1Image(np.random.default_rng(k).random((8, 8, 8)).astype(np.float32), moved), tmp_path / f"{k}.nii.gz"
+        )
+    cohort = Cohort.from_columns(
+        {"id": list("abc"), "image": [f"{k}.nii.gz" for k in range(3)], "label": [0, 1, 0]}, root=tmp_path
+    )
+    half = images.Geometry((4, 4, 4), channels=1)
+    found = Facts(None, cohort.select(np.array([0, 1])), half).affine()
+    # The first voxel of half the resolution lies between the first two of the source.
+    np.testing.assert_allclose(found @ [0, 0, 0, 1], world @ [0.5, 0.5, 0.5, 1])
+    np.testing.assert_allclose(found @ [3, 3, 3, 1], world @ [6.5, 6.5, 6.5, 1])
+    with pytest.raises(DataError, match="lie differently"):
+        Facts(None, cohort, half).affine()
+
+
+def test_pictures_have_no_affine(tmp_path):
+    assert Facts(None, cohort_of(tmp_path), GEOMETRY).affine() is None
+
+
 def test_thumbnails_show_what_the_model_sees_without_decoding_the_cohort(tmp_path):
     cohort = cohort_of(tmp_path)
     facts = Facts(tmp_path / "facts", cohort, GEOMETRY)

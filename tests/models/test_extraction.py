@@ -104,7 +104,7 @@ def test_needs_are_audits_arrays_or_needs(world):
     assert extract(small(), named, "features", **QUICK).arrays("test") == ("features",)
 
 
-@pytest.mark.parametrize("need", ["grups", "maps", "logits@drop(map=x.y)"])
+@pytest.mark.parametrize("need", ["grups", "maps", "spots@drop(top=3)"])
 def test_a_need_that_nobody_makes_is_refused_by_name(world, need):
     with pytest.raises(SettingError, match=rf"no recipe {re.escape(repr(need))}; .*known: features, logits, spatial"):
         extract(small(), {"test": world.on("test")}, [need], **QUICK)

@@ -40,7 +40,7 @@ threads = 1
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> str:
     return TINY
 

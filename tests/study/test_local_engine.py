@@ -125,7 +125,7 @@ def test_what_workers_are_forked_from_has_one_thread(finished: Path) -> None:
 def test_a_task_survives_its_json() -> None:
     task = Task("k", ("a", "b"), "extract", "test", (3, 7))
     assert Task.from_json(task.to_json()) == task
-    assert Task.from_json(Task("k", ("a",)).to_json()) == Task("k", ("a",))
+    assert Task.from_json(Task("k", ("a",), reads=("b",)).to_json()) == Task("k", ("a",), reads=("b",))
 
 
 def test_settings_are_resolved_or_refused() -> None:

@@ -167,7 +167,10 @@ def test_a_dry_plan_writes_no_plan(toml: Path) -> None:
         Study.open(study.folder)
 
 
-@pytest.mark.parametrize("name", ["quick", "study"])
-def test_the_examples_are_plans(tmp_path: Path, name: str) -> None:
-    source = Path(__file__).parents[2] / "examples" / "digits" / f"{name}.toml"
-    assert len(plan(source, tmp_path).units) == {"quick": 6, "study": 30}[name]
+@pytest.mark.parametrize(
+    ("name", "units"),
+    [("digits/quick", 6), ("digits/study", 30), ("oscar/study", 11), ("oscar/sweep", 23), ("mitigations/study", 65)],
+)
+def test_the_examples_are_plans(tmp_path: Path, name: str, units: int) -> None:
+    source = Path(__file__).parents[2] / "examples" / f"{name}.toml"
+    assert len(plan(source, tmp_path).units) == units

@@ -1,16 +1,17 @@
-"""What belongs to the images of a cohort and to no model, at one input geometry: decoded pixels, mean image, thumbnails."""
+"""What belongs to the images of a cohort and to no model, at one input geometry: pixels, mean and edge image, thumbnails."""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from scipy import ndimage
 
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
@@ -20,6 +21,7 @@ from rightreasons.progress import track
 
 CHUNK_BYTES = 16 << 20
 PARTIAL = ".partial"
+FEW_HEADERS = 8
 
 
 class Facts:
@@ -63,27 +65,54 @@ class Facts:
 
     def mean_image(self) -> np.ndarray:
         """Mean over the rows, (*size, c) float32 in [0, 1]."""
-        if len(self.cohort) == 0:
-            raise DataError(
-                f"cohort '{self.cohort.name}' has no rows, and the mean image needs at least one: check the selection"
-            )
-        path = None if self.folder is None else self.folder / "mean.npy"
-        if path is not None and path.exists():
-            return np.load(path)
-        pixels, total = self.pixels(), np.zeros(self._shape[1:], np.float64)
-        for rows in self._chunks():
-            part = pixels[rows]
-            total += part.sum(axis=0, dtype=np.float64) / (255 if part.dtype == np.uint8 else 1)
-        mean = (total / len(self.cohort)).astype(np.float32)
-        if path is not None:
-            _save(path, mean)
-        return mean
+        return self._mean("mean", self._shape[1:], _total)
+
+    def edge_image(self) -> np.ndarray:
+        """Mean over the rows of the Sobel magnitude of the grey image, each scaled to [0, 1] first; (*size) float32.
+
+        What superpixels follow (OSCAR, sec. III-E). A constant image has no edges and counts as such.
+        """
+        return self._mean("edges", self.geometry.size, lambda part: np.sum([_edges(picture) for picture in part], axis=0))
+
+    def affine(self) -> np.ndarray | None:
+        """Voxel of the input → world, where the images are NIfTI and so have one; None for other images.
+
+        The headers of a few rows are read. Images that lie differently in the world share no voxel grid and are refused.
+        """
+        few = dict.fromkeys(np.linspace(0, len(self.cohort) - 1, FEW_HEADERS).astype(int).tolist()) if len(self.cohort) else {}
+        found = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
+        known = {row: affine for row, affine in found.items() if affine is not None}
+        first = next(iter(known.values()), None)
+        for row in found:
+            if first is not None and (row not in known or not np.allclose(first, known[row], atol=1e-3)):
+                raise DataError(
+                    f"rows {self.cohort.id[0]!r} and {self.cohort.id[row]!r} of cohort {self.cohort.name!r} lie differently "
+                    "in the world: register the images to one space, so that an atlas can be laid over them"
+                )
+        return first
 
     def thumbnails(self, rows: Sequence[int] | np.ndarray, side: int = 128) -> list[bytes]:
         """PNG of the rows as the model sees them; decodes these rows only, unless the pixels are there already."""
         made = self._made()
         pixels = Decoded(self.cohort, self.geometry, self.workers) if made is None else np.load(made, mmap_mode="r")
         return [images.thumbnail(np.asarray(picture), side) for picture in pixels[np.asarray(rows, dtype=np.int64)]]
+
+    def _mean(self, name: str, shape: Sequence[int], total_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Mean over the rows of what `total_of` sums over a chunk of pixels, kept as `<name>.npy`."""
+        if len(self.cohort) == 0:
+            raise DataError(
+                f"cohort '{self.cohort.name}' has no rows, and the {name} image needs at least one: check the selection"
+            )
+        path = None if self.folder is None else self.folder / f"{name}.npy"
+        if path is not None and path.exists():
+            return np.load(path)
+        pixels, total = self.pixels(), np.zeros(shape, np.float64)
+        for rows in self._chunks():
+            total += total_of(pixels[rows])
+        mean = (total / len(self.cohort)).astype(np.float32)
+        if path is not None:
+            _save(path, mean)
+        return mean
 
     # ---- the memory map -------------------------------------------------------------------------------------------------
 
@@ -162,6 +191,38 @@ def widen(picture: np.ndarray) -> np.ndarray:
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
     return images.stream(cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers)
+
+
+def _total(pixels: np.ndarray) -> np.ndarray:
+    """Sum over the rows, of values in [0, 1]."""
+    return pixels.sum(axis=0, dtype=np.float64) / (255 if pixels.dtype == np.uint8 else 1)
+
+
+def _edges(picture: np.ndarray) -> np.ndarray:
+    """Sobel magnitude (*size) of a picture (*size, c) in grey, scaled to [0, 1] before."""
+    grey = picture.astype(np.float64)
+    grey = grey @ np.array([0.299, 0.587, 0.114]) if picture.shape[-1] == 3 else grey.mean(axis=-1)
+    span = grey.max() - grey.min()
+    if span == 0:
+        return np.zeros(grey.shape)
+    grey = (grey - grey.min()) / span
+    return np.sqrt(sum(ndimage.sobel(grey, axis=axis, mode="nearest") ** 2 for axis in range(grey.ndim)))
+
+
+def _input_affine(reference: str, geometry: Geometry, root: Path) -> np.ndarray | None:
+    """Voxel of the input → world: the file's affine after resizing and cropping; None for images that are not NIfTI."""
+    if not reference.lower().endswith((".nii", ".nii.gz", ".mgz", ".mgh")) or len(geometry.size) != 3:
+        return None
+    import nibabel  # there, or these images could not have been decoded
+
+    volume = nibabel.as_closest_canonical(nibabel.load(root / reference))  # type: ignore[attr-defined]
+    source = tuple(volume.shape[:3])
+    resized, offset = images._placement(source, geometry)
+    step = np.array(source) / np.array(resized)
+    to_source = np.eye(4)
+    to_source[:3, :3] = np.diag(step)
+    to_source[:3, 3] = (np.array(offset) + 0.5) * step - 0.5  # pixel centres
+    return np.asarray(volume.affine) @ to_source
 
 
 class _Map:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from rightreasons import families
 from rightreasons.audits import Need, needs_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
-from rightreasons.errors import DataError, EvidenceError, SettingError
+from rightreasons.errors import DataError, EvidenceError, ModelError, SettingError
 from rightreasons.evidence import CHUNK_ROWS, Card, Evidence, Recipe, View, missing_chunks
 from rightreasons.head import outputs_for
 from rightreasons.models import recipes
@@ -57,15 +58,18 @@ def extract(
     if chunk % batch:
         raise SettingError(f"chunk={chunk} is not a multiple of batch={batch}: the bits of a resumed extraction would differ")
     named = named_cohorts(cohorts, seed)
-    wanted = _arrays(needs, named)
+    wanted = _arrays(needs, named, classifier)
     known = training if training is not None else _training(classifier, named)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     _refuse_other_classes(classifier, named)
     evidence = Evidence.create(out, card_of(classifier), head=classifier.head_data, training=known, used=classifier.used)
     with _running(classifier, place, threads):
-        for name, arrays in wanted.items():
+        for name in wanted:
             evidence.add(name, named[name])
-            _extract_cohort(classifier, evidence, name, named[name], arrays, batch, chunk, workers, cache)
+        for is_late in (False, True):  # what is made from whole arrays comes when these are whole
+            for name, arrays in wanted.items():
+                now = [array for array in arrays if _is_late(arrays, array) == is_late]
+                _extract_cohort(classifier, evidence, name, named[name], arrays, now, batch, chunk, workers, cache)
     return evidence
 
 
@@ -108,22 +112,59 @@ def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-def _arrays(needs: Iterable[Need | str], named: Mapping[str, Cohort]) -> dict[str, list[str]]:
-    """Cohort → arrays. A cohort that the manifest lacks is passed over: the audit that needs it says so."""
+def _arrays(
+    needs: Iterable[Need | str], named: Mapping[str, Cohort], classifier: Classifier
+) -> dict[str, dict[str, recipes.Maker]]:
+    """Cohort → arrays with their makers, each after those that it reads.
+
+    A cohort that the manifest lacks is passed over, and so is what an audit needs and this table or network cannot give: the
+    audit says so. An array that is asked for by its own name is refused instead.
+    """
     audits = set(families.members("audits"))
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, dict[str, recipes.Maker]] = {}
     for need in [needs] if isinstance(needs, str | Need) else needs:
+        is_audit = isinstance(need, Need) or need in audits or ("." in need and "@" not in need)  # dotted: one's own audit
         if isinstance(need, Need):
             asked: Sequence[Need] = (need,)
-        elif need in audits or ("." in need and "@" not in need):  # a dotted name is an audit of one's own
-            asked = needs_of([need])
         else:
-            asked = (Need("test", "test", need),)
+            asked = needs_of([need]) if is_audit else (Need("test", "test", need),)
         for one in asked:
-            array = str(Recipe.parse(one.array))
-            if one.cohort in named and array not in wanted.setdefault(one.cohort, []):
-                wanted[one.cohort].append(array)
+            if one.cohort not in named:
+                continue
+            try:
+                closure = _closure(one.cohort, one.array, named, classifier)
+            except (DataError, ModelError):
+                if not is_audit:
+                    raise
+                continue
+            for cohort, array, maker in closure:
+                wanted.setdefault(cohort, {}).setdefault(array, maker)
     return wanted
+
+
+def _closure(
+    cohort: str, array: str, named: Mapping[str, Cohort], classifier: Classifier, above: tuple[str, ...] = ()
+) -> list[tuple[str, str, recipes.Maker]]:
+    """(cohort, array, maker) of everything that an array is made from, itself last; refused where that cannot be."""
+    name = str(Recipe.parse(array))
+    here = f"{cohort}/{name}"
+    if here in above:
+        raise SettingError(f"{' reads '.join((*above, here))}: an array cannot be made from itself")
+    if cohort not in named:
+        raise DataError(f"{above[-1]} reads {name!r} of cohort {cohort!r}, and there are {', '.join(named)}: add such rows")
+    maker = recipes.make(name)
+    for column in ("box", "mask"):
+        if column in maker.reads and getattr(named[cohort], column) is None:
+            raise DataError(
+                f"{name!r} reads a {column} of every image, and cohort {cohort!r} has none: give {column}= when reading"
+            )
+    if maker.check is not None:
+        maker.check(classifier)
+    found = []
+    for other in maker.arrays:
+        where, _, what = other.rpartition("/")
+        found += _closure(where or cohort, what, named, classifier, (*above, here))
+    return [*found, (cohort, name, maker)]
 
 
 def _refuse_other_classes(classifier: Classifier, named: Mapping[str, Cohort]) -> None:
@@ -168,20 +209,23 @@ def _extract_cohort(
     evidence: Evidence,
     name: str,
     cohort: Cohort,
-    arrays: Sequence[str],
+    arrays: Mapping[str, recipes.Maker],
+    asked: Sequence[str],
     batch: int,
     chunk: int,
     workers: int | None,
     cache: str | os.PathLike[str] | None,
 ) -> None:
-    makers = {array: recipes.make(array) for array in arrays if array not in evidence.arrays(name)}
+    finished = evidence.arrays(name)
+    makers = {array: arrays[array].fitted(evidence) for array in asked if array not in finished}
     if not makers or not len(cohort):
         return
+    reads = {array: _columns(arrays, array, evidence, cohort) for array in makers}
+    labels = _labels(evidence, name, cohort, [array for array, maker in makers.items() if "label" in maker.reads])
+    told = {a: {"batch": batch, **({"arrays": list(m.arrays)} if m.arrays else {})} for a, m in makers.items()}
     begun = {array: evidence.begun(name, array) for array in makers}
-    labels = _labels(evidence, name, cohort, [array for array, maker in makers.items() if maker.reads_label])
-    reads = {array: [_target(evidence, cohort)] if maker.reads_label else [] for array, maker in makers.items()}
     stored: dict[str, zarr.Array] = {  # what was begun with other batches or chunks is refused here, before anything runs
-        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, reads[array], batch=batch)
+        array: evidence.begin(name, array, old.shape[1:], old.dtype, chunk, reads[array], **told[array])
         for array, old in begun.items()
         if old is not None
     }
@@ -202,22 +246,68 @@ def _extract_cohort(
         pixels=pixels,
         device=classifier.device,
     )
+    everything = View(evidence, name, np.arange(len(cohort)))
     with closing(feed), torch.inference_mode():
         for c in track(todo, f"extract {name} ({evidence.card.name})", done=total - len(todo)):
             rows = slice(c * chunk, min((c + 1) * chunk, len(cohort)))
-            made: dict[str, list[np.ndarray]] = {array: [] for array in makers}
+            now = {array: maker for array, maker in makers.items() if c in missing[array]}
+            made: dict[str, list[np.ndarray]] = {array: [] for array in now}
+            noted: dict[str, dict[str, Any]] = {array: {} for array in now}
+            had = {a: _stored_rows(everything, stored, a, rows) for a in _read_by(now) if a not in now}
             for _ in range(-(-(rows.stop - rows.start) // batch)):
-                now, x = next(feed)
-                seen = recipes.Pass(classifier, x, None if labels is None else torch.from_numpy(labels[now]).to(x.device))
-                for array, maker in makers.items():
-                    made[array].append(maker(seen).float().cpu().numpy())
+                numbers, x = next(feed)
+                seen = recipes.Pass(
+                    classifier,
+                    x,
+                    None if labels is None else torch.from_numpy(labels[numbers]).to(x.device),
+                    cohort,
+                    numbers,
+                    {a: torch.from_numpy(values[numbers - rows.start]).to(x.device) for a, values in had.items()},
+                )
+                for array, maker in now.items():
+                    seen.arrays[array] = maker(seen).float()
+                    made[array].append(seen.arrays[array].cpu().numpy())
+                    noted[array] |= seen.notes.get(array, {})
             for array, parts in made.items():
                 values = np.concatenate(parts)
-                _refuse_odd(values, array, cohort, rows, evidence)
+                _refuse_odd(values, array, cohort, rows, evidence, makers[array].may_lack)
                 if array not in stored:
-                    stored[array] = evidence.begin(name, array, values.shape[1:], values.dtype, chunk, reads[array], batch=batch)
-                if c in missing[array]:
-                    stored[array][rows] = values
+                    shape = values.shape[1:]
+                    stored[array] = evidence.begin(name, array, shape, values.dtype, chunk, reads[array], **told[array])
+                if noted[array]:
+                    stored[array].attrs["notes"] = {**_notes(stored[array]), str(c): noted[array]}
+                stored[array][rows] = values
+
+
+def _columns(arrays: Mapping[str, recipes.Maker], array: str, evidence: Evidence, cohort: Cohort) -> list[str]:
+    """Columns that an array is tied to, through the arrays of the same cohort that it reads too."""
+    found: dict[str, None] = {}
+    for column in arrays[array].reads:
+        found.setdefault(_target(evidence, cohort) if column == "label" else column)
+    for other in arrays[array].arrays:
+        if "/" not in other:
+            found |= dict.fromkeys(_columns(arrays, other, evidence, cohort))
+    return list(found)
+
+
+def _is_late(arrays: Mapping[str, recipes.Maker], array: str) -> bool:
+    maker = arrays[array]
+    return maker.fit is not None or any(_is_late(arrays, other) for other in maker.arrays if "/" not in other)
+
+
+def _read_by(makers: Mapping[str, recipes.Maker]) -> list[str]:
+    return list(dict.fromkeys(other for maker in makers.values() for other in maker.arrays if "/" not in other))
+
+
+def _stored_rows(everything: View, stored: Mapping[str, zarr.Array], array: str, rows: slice) -> np.ndarray:
+    """Rows of an array that was made earlier, or whose chunk was."""
+    held = stored[array] if array in stored else everything._array(array)
+    return np.asarray(held[rows])
+
+
+def _notes(array: zarr.Array) -> dict[str, Any]:
+    notes: Any = array.attrs.asdict().get("notes", {})
+    return dict(notes)
 
 
 def _target(evidence: Evidence, cohort: Cohort) -> str:
@@ -240,8 +330,9 @@ def _labels(evidence: Evidence, name: str, cohort: Cohort, readers: Sequence[str
     return label
 
 
-def _refuse_odd(values: np.ndarray, array: str, cohort: Cohort, rows: slice, evidence: Evidence) -> None:
-    finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+def _refuse_odd(values: np.ndarray, array: str, cohort: Cohort, rows: slice, evidence: Evidence, may_lack: bool = False) -> None:
+    flat = values.reshape(len(values), -1)
+    finite = (~np.isinf(flat) if may_lack else np.isfinite(flat)).all(axis=1)
     if not finite.all():
         first = rows.start + int(np.argmin(finite))
         raise EvidenceError(

@@ -61,15 +61,14 @@ class Probe:
 
     def output(self, features: ArrayLike) -> Floats:
         """Affine outputs (n, K)."""
-        return (_features(features) - self.mean) / self.scale @ self.weight.T + self.bias
+        # Standardising the weights instead of the features spares a copy of the features.
+        weight = self.weight / self.scale
+        return _features(features) @ weight.T + (self.bias - weight @ self.mean)
 
     def score(self, features: ArrayLike) -> Floats:
         """Log odds of each level against the rest, (n, K), which unlike probabilities never tie at 1; ridge: values, (n,)."""
         output = self.output(features)
-        if not self.levels:
-            return output[:, 0]
-        rest = [logsumexp(np.delete(output, k, axis=1), axis=1) for k in range(len(self.levels))]
-        return output - np.stack(rest, axis=1)
+        return _log_odds(output) if self.levels else output[:, 0]
 
     def predict(self, features: ArrayLike) -> Ints:
         """Position in `levels` of the answer, (n,)."""
@@ -341,8 +340,13 @@ def _plan_joint(fitting: _Rows, testing: _Rows, kind: str, C: float, smallest: i
 def _answers(probe: Probe, testing: _Rows, t: Ints, label: Hashable) -> _Part:
     place = {level: k for k, level in enumerate(probe.levels)}
     truth = np.array([place[value] for value in testing.a[t].tolist()], dtype=np.int64)
-    z = testing.z[t]
-    return _Part(label, testing.rows[t], truth, probe.score(z), probe.predict(z), tuple(range(len(probe.levels))))
+    output = probe.output(testing.z[t])
+    return _Part(label, testing.rows[t], truth, _log_odds(output), output.argmax(axis=1), tuple(range(len(probe.levels))))
+
+
+def _log_odds(output: Floats) -> Floats:
+    rest = [logsumexp(np.delete(output, k, axis=1), axis=1) for k in range(output.shape[1])]
+    return output - np.stack(rest, axis=1)
 
 
 def _reading(

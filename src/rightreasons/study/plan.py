@@ -27,23 +27,23 @@ from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
-from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
-from rightreasons.study import engines
+from rightreasons.study import curves, engines, regimes
 from rightreasons.study.performance import performance
-from rightreasons.study.record import PLAN, Study, write, write_json
+from rightreasons.study.record import PLAIN, PLAN, Study, write, write_json
+from rightreasons.study.references import References, read_audit
+from rightreasons.study.regimes import DECODING, Point
+from rightreasons.study.regimes import refuse_unknown as _refuse_unknown
 
 FORMAT = 1  # of plan.json and of a unit's identity
 DATA = "data"  # the name of the cohort that [data] describes
 TABLES = (
-    "name", "seed", "engine", "data", "split", "cohorts", "external", "architectures", "regimes", "train", "runs", "extract",
-    "performance", "audits", "engine_settings",
+    "name", "seed", "engine", "data", "split", "cohorts", "external", "architectures", "regimes", "references", "train", "runs",
+    "extract", "performance", "audits", "curves", "engine_settings",
 )  # fmt: skip
 WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}
 LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
-DECODING = ("workers", "cache")  # keywords of train() that change no number: any unit may be decoded with other ones
 NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
-NOT_PLAIN = ("objective", "stopping", "weights")  # keywords of train() that a file cannot say
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
     cohorts = _cohorts(asked, base, folder, seed)
     driver, engine = _engine(asked)
     extraction = _settings(asked.get("extract", {}), extract, where="[extract]", without=NOT_EXTRACTION)
+    points = _points(asked, seed)
+    axes = _axes(points)
     resolved: dict[str, Any] = {
         "format": FORMAT,
         "name": str(asked.get("name", source.stem if source.suffix == ".toml" else folder.name)),
@@ -90,16 +92,19 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
         "engine": str(asked.get("engine", "local")),
         "engine_settings": engine,
         "driver": vars(driver),
-        "cohorts": {name: _told(cohort, folder, name in asked.get("external", {})) for name, cohort in cohorts.items()},
         "decoding": {key: asked.get("train", {}).get(key) for key in DECODING},
         "extract": extraction,
         "performance": _settings(asked.get("performance", {}), performance, where="[performance]", without=("seed",)),
-        "audits": {name: _audit(name, table, cohorts[DATA]) for name, table in asked.get("audits", {"groups": {}}).items()},
+        "axes": axes,
+        "audits": {
+            name: read_audit(name, table, cohorts[DATA], axes) for name, table in asked.get("audits", {"groups": {}}).items()
+        },
+        "curves": {name: curves.read(name, table, axes) for name, table in asked.get("curves", {}).items()},
     }
+    resolved |= _planned(asked, resolved, points, cohorts, base, folder, driver)
     external = {name: told["hash"] for name, told in resolved["cohorts"].items() if told["external"]}
     deciding = [resolved[key] for key in ("seed", "performance", "audits")] + [external]
     resolved["measured"] = _hash(deciding)
-    resolved["units"] = _units(asked, resolved, cohorts, base, driver)
     resolved = json.loads(json.dumps(resolved))
     if save:
         for name, cohort in cohorts.items():
@@ -141,13 +146,6 @@ def _parse(text: str, source: Path) -> dict[str, Any]:
     return asked
 
 
-def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    names = set(known)
-    for key in given:
-        if key not in names:
-            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
-
-
 def _settings(given: Mapping[str, Any], function: Callable[..., Any], where: str, without: Iterable[str] = ()) -> dict[str, Any]:
     """Full settings: the defaults of `function`, overridden by `given`; keywords in `without` are not the file's to set."""
     known = {key: value for key, value in families.settings_of(function).items() if key not in set(without)}
@@ -163,18 +161,6 @@ def _engine(asked: Mapping[str, Any]) -> tuple[Driver, dict[str, Any]]:
     module = families.member("study.engines", name)
     _refuse_unknown(given, [*families.settings_of(module.Engine), *own], "[engine_settings]")
     return driver, engines.settings_of(name, given)
-
-
-def _audit(name: str, table: Mapping[str, Any], data: Cohort) -> dict[str, Any]:
-    given = dict(table)
-    method, roles = given.pop("method", name), given.pop("roles", {})
-    module = families.member("audits", method)
-    known = families.settings_of(module.measure, module.conclude)
-    _refuse_unknown(given, [*known, "method", "roles"], f"[audits.{name}]")
-    attribute = given.get("attribute")
-    if attribute is not None and attribute not in data.attributes:
-        raise SettingError(f"[audits.{name}]: the data have no attribute {attribute!r}; {suggest(attribute, data.attributes)}")
-    return {"method": method, "settings": {**known, **given}, "roles": dict(roles)}
 
 
 # ---- cohorts -------------------------------------------------------------------------------------------------------------
@@ -250,7 +236,14 @@ def _told(cohort: Cohort, folder: Path, external: bool) -> dict[str, Any]:
     root, home = cohort.root.absolute(), folder.absolute()
     place = root.relative_to(home) if root.is_relative_to(home) else root
     sizes = {} if cohort.splits is None else {str(name): int((cohort.splits == name).sum()) for name in np.unique(cohort.splits)}
-    return {"rows": len(cohort), "splits": sizes, "hash": rows_hash(cohort), "root": str(place), "external": external}
+    return {
+        "rows": len(cohort),
+        "splits": sizes,
+        "attributes": list(cohort.attributes),
+        "hash": rows_hash(cohort),
+        "root": str(place),
+        "external": external,
+    }
 
 
 def rows_hash(cohort: Cohort) -> str:
@@ -265,76 +258,131 @@ def rows_hash(cohort: Cohort) -> str:
 # ---- units ---------------------------------------------------------------------------------------------------------------
 
 
-def _units(
-    asked: Mapping[str, Any], resolved: Mapping[str, Any], cohorts: Mapping[str, Cohort], base: Path, driver: Driver
-) -> dict[str, dict[str, Any]]:
-    regimes = asked.get("regimes") or {"erm": {}}
-    training = [name for name, told in resolved["cohorts"].items() if not told["external"]]
-    units = []
+def _points(asked: Mapping[str, Any], seed: int) -> list[Point]:
+    """Every combination of the lists of every grid; what is no list is the same for all."""
+    tables = {"architecture": asked["architectures"], "regime": _regimes(asked)}
+    found = []
     for number, grid in enumerate(asked["runs"]):
         where = f"[[runs]] {number + 1}"
-        for point in _points(grid, asked["architectures"], regimes, resolved["seed"], where):
-            architecture, regime, seed = (point.pop(key) for key in ("architecture", "regime", "seed"))
-            table = dict(regimes[regime])
-            cohort, method = table.pop("cohort", DATA), table.pop("method", "erm")
-            if cohort not in training:
-                raise SettingError(f"[regimes.{regime}] cohort = {cohort!r} is no training set; {suggest(cohort, training)}")
-            settings = _training(method, asked.get("train", {}), table, point, regime, where)
-            settings |= {"seed": seed, **({"regime": regime} if method == "erm" else {})}
-            values = cohorts[cohort].classes
-            if settings.get("target"):
-                values = cohorts[cohort].attribute(settings["target"]).levels
-            units.append(
-                {
-                    "architecture": architecture,
-                    "regime": regime,
-                    "seed": seed,
-                    "cohort": cohort,
-                    "method": method,
-                    "axes": {key: point[key] for key in sorted(point) if _is_axis(grid[key])},
-                    "load": _loading(architecture, asked["architectures"][architecture], values, base),
-                    "train": settings,
-                    "extract": {key: resolved["extract"][key] for key in ("batch", "chunk")},
-                    "threads": resolved["engine_settings"].get("threads", 1),
-                    "rows": resolved["cohorts"][cohort]["hash"],
-                    "batched": [],
-                }
-            )
-    _try_building(units)
-    return _named(_batched(units, driver.batched))
+        full = {**{key: list(table) for key, table in tables.items()}, "seed": seed, **grid}
+        lists = {key: value if isinstance(value, list) else [value] for key, value in full.items()}
+        for key, table in tables.items():
+            for name in lists[key]:
+                if name not in table:
+                    raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), table)}")
+        axes = tuple(key for key in sorted(grid) if len(lists[key]) > 1 and key not in (*tables, "seed"))
+        for values in itertools.product(*lists.values()):
+            point = dict(zip(lists, values, strict=True))
+            found.append(Point(point.pop("architecture"), point.pop("regime"), point.pop("seed"), point, axes, where))
+    return found
 
 
-def _points(
-    grid: Mapping[str, Any], architectures: Mapping[str, Any], regimes: Mapping[str, Any], seed: int, where: str
-) -> list[dict[str, Any]]:
-    """Every combination of a grid's lists; what is no list is the same for all."""
-    full = {"architecture": list(architectures), "regime": list(regimes), "seed": seed, **grid}
-    axes = {key: value if isinstance(value, list) else [value] for key, value in full.items()}
-    for key, known in (("architecture", architectures), ("regime", regimes)):
-        for name in axes[key]:
-            if name not in known:
-                raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), known)}")
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+def _regimes(asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: dict(table) for name, table in (asked.get("regimes") or {PLAIN: {}}).items()}
 
 
-def _is_axis(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 1
+def _axes(points: list[Point]) -> dict[str, list[Any]]:
+    """The settings in which units differ, each with its values in the order of the file."""
+    found: dict[str, list[Any]] = {}
+    for point in points:
+        for key in point.axes:
+            values = found.setdefault(key, [])
+            if point.settings[key] not in values:
+                values.append(point.settings[key])
+    return found
 
 
-def _training(
-    method: str, common: Mapping[str, Any], regime: Mapping[str, Any], point: Mapping[str, Any], name: str, where: str
+def _planned(
+    asked: Mapping[str, Any],
+    resolved: Mapping[str, Any],
+    points: list[Point],
+    cohorts: dict[str, Cohort],
+    base: Path,
+    folder: Path,
+    driver: Driver,
 ) -> dict[str, Any]:
-    """Full settings of a training: defaults < [train] < [regimes.<name>] < the point of the grid."""
-    without = {"folder", *DECODING, *NOT_PLAIN, "seed", "regime", "threads", "rng", "references"}
-    if method == "erm":
-        known = families.settings_of(train)
-    else:
-        known = families.settings_of(families.member("mitigations", method).mitigate)
-    known = {key: value for key, value in known.items() if key not in without}
-    _refuse_unknown(common, ({**families.settings_of(train), **known}.keys() - without) | set(DECODING), "[train]")
-    _refuse_unknown(regime, {*known, "cohort", "method"}, f"[regimes.{name}]")
-    _refuse_unknown(point, {*known, "architecture", "regime", "seed"}, where)
-    return {**known, **{k: v for k, v in common.items() if k in known}, **regime, **point}
+    """Units by id with the reference models that audits ask for, the cohorts of all, and what was added."""
+    references = References(
+        asked.get("references", {}),
+        cohorts[DATA],
+        lambda name, how: _training_set(name, how, cohorts[DATA], folder, resolved["seed"]),
+        "world" in asked["data"],
+        _regimes(asked),
+        cohorts,
+    )
+    external = set(asked.get("external", {}))
+    told: dict[str, dict[str, Any]] = {}
+
+    def unit(point: Point) -> dict[str, Any]:
+        for name in cohorts.keys() - told.keys():
+            told[name] = _told(cohorts[name], folder, name in external)
+        return _unit(point, asked, {**resolved, "cohorts": told}, references.regimes, cohorts, base)
+
+    units = [(point, unit(point)) for point in points]
+    own = list(units)
+    for name, audit in resolved["audits"].items():
+        units += [(point, unit(point)) for point in references.add(name, audit, own)]
+    every = [unit for _, unit in units]
+    regimes.refuse_unnamed(every, references.regimes)
+    _try_building(every)
+    named = _named(_batched(every, driver.batched))
+    return {
+        "cohorts": {name: told[name] for name in cohorts},
+        "references": references.added,
+        "notes": references.notes,
+        "units": named,
+    }
+
+
+def _unit(
+    point: Point,
+    asked: Mapping[str, Any],
+    resolved: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]],
+    cohorts: Mapping[str, Cohort],
+    base: Path,
+) -> dict[str, Any]:
+    """What a point of a grid means, every default filled in; `start` and `references` are still names of regimes."""
+    table = tables[point.regime]
+    method, cohort = table.get("method", PLAIN), point.settings.get("cohort", table.get("cohort", DATA))
+    training = [name for name, told in resolved["cohorts"].items() if not told["external"]]
+    if cohort not in training:
+        where = point.where if "cohort" in point.settings else f"[regimes.{point.regime}]"
+        raise SettingError(f"{where} cohort = {cohort!r} is no training set; {suggest(str(cohort), training)}")
+    settings = regimes.training(point, table, asked.get("train", {}))
+    settings |= {"seed": point.seed, **({"regime": point.regime} if method == PLAIN else {})}
+    start, references = regimes.needed(point.regime, table, tables)
+    return {
+        "architecture": point.architecture,
+        "regime": point.regime,
+        "seed": point.seed,
+        "cohort": cohort,
+        "method": method,
+        "start": start,
+        "references": references,
+        "axes": {key: point.settings[key] for key in point.axes},
+        "load": _loading(
+            point.architecture, asked["architectures"][point.architecture], _classes(settings, cohorts[cohort]), base
+        ),
+        "train": settings,
+        "extract": {key: resolved["extract"][key] for key in ("batch", "chunk")},
+        "threads": resolved["engine_settings"].get("threads", 1),
+        "rows": resolved["cohorts"][cohort]["hash"],
+        "batched": [],
+    }
+
+
+def _classes(settings: Mapping[str, Any], cohort: Cohort) -> tuple[Any, ...]:
+    """What the outputs stand for: the label's classes, or the levels of the attribute that is the target."""
+    target = settings.get("target")
+    if not target:
+        return cohort.classes
+    if target not in cohort.attributes:
+        raise SettingError(f"target = {target!r} is no attribute of the data; {suggest(str(target), cohort.attributes)}")
+    attribute = cohort.attribute(target)
+    if attribute.kind == "continuous":
+        raise SettingError(f"target = {target!r} is continuous, and a classifier learns classes: give bins in [data]")
+    return attribute.levels
 
 
 def _loading(name: str, table: Mapping[str, Any], values: tuple[Any, ...], base: Path) -> dict[str, Any]:
@@ -393,7 +441,7 @@ def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, A
         groups.setdefault(_hash(same), []).append(unit)
     for members in groups.values():
         first = members[0]
-        if first["method"] != "erm" or len(members) < 2:
+        if first["method"] != PLAIN or first["start"] or "stopping" in first["train"] or len(members) < 2:
             continue
         classifier = load(first["load"], first["seed"])
         why_not = batched.refusal(classifier)
@@ -407,17 +455,33 @@ def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, A
 
 
 def _named(units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Units by id: a readable name and a hash of everything that decides the unit's numbers."""
-    found: dict[str, dict[str, Any]] = {}
+    """Units by id, those first that others need: a readable name and a hash of everything that decides the unit's numbers."""
+    needs: dict[str, set[str]] = {}
     for unit in units:
-        settings = "".join(f"-{key}={value}" for key, value in unit["axes"].items())
-        deciding = {key: value for key, value in unit.items() if key not in ("architecture", "regime", "cohort", "axes")}
-        weights = unit["load"]["checkpoint"]
-        content = "" if weights is None else hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
-        deciding |= {"format": FORMAT, "load": {**unit["load"], "checkpoint": content}}
-        name = f"{unit['architecture']}-{unit['regime']}-s{unit['seed']}{settings}-{_hash(deciding)[:8]}"
-        found["".join(c if c.isalnum() or c in "-_=." else "_" for c in name)] = {**unit, "hash": _hash(deciding)}
-    return dict(sorted(found.items()))
+        needs.setdefault(unit["regime"], set()).update(filter(None, (unit["start"], *unit["references"].values())))
+    place = {regime: number for number, regime in enumerate(regimes.in_order(needs))}
+    named: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for unit in sorted(units, key=lambda unit: place[unit["regime"]]):
+        full = {
+            **unit,
+            "start": regimes.start_of(unit, named) if unit["start"] else "",
+            "references": regimes.references_of(unit, named),
+        }
+        name, content = _identity(full)
+        named.setdefault((unit["regime"], unit["architecture"]), {})[name] = {**full, "hash": content}
+    return dict(sorted((name, unit) for part in named.values() for name, unit in part.items()))
+
+
+def _identity(unit: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and hash. What a unit is called decides nothing; the ids of the models that it needs do."""
+    settings = "".join(f"-{key}={value}" for key, value in unit["axes"].items())
+    names = ("architecture", "regime", "cohort", "axes")
+    deciding = {key: value for key, value in unit.items() if key not in names and (value or key not in ("start", "references"))}
+    weights = unit["load"]["checkpoint"]
+    content = "" if weights is None else hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
+    found = _hash({**deciding, "format": FORMAT, "load": {**unit["load"], "checkpoint": content}})
+    name = f"{unit['architecture']}-{unit['regime']}-s{unit['seed']}{settings}-{found[:8]}"
+    return "".join(c if c.isalnum() or c in "-_=." else "_" for c in name), found
 
 
 def code_version() -> dict[str, str]:

@@ -8,6 +8,7 @@
                /measurements/<audit>.npz      what each audit measured; performance.npz with its bootstrap distributions
                /row.json                      the unit's row of the table; there when, and only when, the unit is done
     table.parquet  summary.parquet            a row a unit; mean and interval over seeds
+    estimates.parquet                         every estimate of every finding, over seeds and for each model alone
     findings/<name>.json  report.html
 
 Every file is written under another name and renamed, so that it is whole wherever it is seen.
@@ -35,9 +36,11 @@ from rightreasons.errors import DataError
 from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
 from rightreasons.findings import Finding
+from rightreasons.study import roles
 
 PLAN, RUN, ROW, TABLE = "plan.json", "run.json", "row.json", "table.parquet"
 PLANNED, RUNNING, DONE, FAILED = "planned", "running", "done", "failed"
+PLAIN = "erm"  # the method that is `train` itself
 TIME = "time_"  # how columns that hold times begin
 
 
@@ -99,15 +102,30 @@ class Study:
         made = {"train": "model/model.json", "extract": "predictions/extracted.json"}
         return (*(step for step, file in made.items() if not (place / file).exists()), "measure")
 
-    def external(self) -> tuple[str, ...]:
-        return tuple(name for name, told in self.plan["cohorts"].items() if told["external"])
+    def external(self, unit: str | None = None) -> tuple[str, ...]:
+        """Cohorts from elsewhere; those that a unit is evaluated on have the column that it predicts."""
+        target = self.plan["units"][unit]["train"].get("target") if unit else None
+        told = self.plan["cohorts"].items()
+        return tuple(name for name, c in told if c["external"] and (not target or target in c["attributes"]))
 
-    def needs(self) -> list[Need]:
-        """Every array that the audits read of any model, and the logits of the internal and external test rows."""
-        found = {Need("test", name, "logits"): None for name in ("test", *self.external())}
-        for audit in self.plan["audits"].values():
-            found.update(dict.fromkeys(needs_of([audit["method"]], {audit["method"]: audit["settings"]})))
+    def needs(self, unit: str | None = None) -> list[Need]:
+        """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
+        found = {Need("test", name, "logits"): None for name in ("test", *self.external(unit))}
+        for name, audit in self.plan["audits"].items():
+            asked = needs_of([audit["method"]], {audit["method"]: audit["settings"]})
+            played = None if unit is None else self.roles(unit, name)
+            found.update(dict.fromkeys(need for need in asked if played is None or need.role in played))
         return list(found)
+
+    def roles(self, unit: str, audit: str) -> tuple[str, ...]:
+        """The roles that a unit has in an audit; none where the audit does not look at it."""
+        return roles.plays(self.plan, self.plan["audits"][audit], self.plan["units"][unit])
+
+    def waits_for(self, unit: str) -> tuple[str, ...]:
+        """Units whose models a unit starts from or reads."""
+        told = self.plan["units"][unit]
+        found = [told["start"], *(other for others in told["references"].values() for other in others)]
+        return tuple(dict.fromkeys(filter(None, found)))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -121,7 +139,7 @@ class Study:
         return frame[[c for c in frame.columns if c not in times] + sorted(times)]
 
     def findings(self) -> list[Finding]:
-        return Finding.read_all(self.folder)
+        return [Finding.read(file) for file in sorted((self.folder / "findings").glob("*" + Finding.SUFFIX))]
 
     def evidence(self, unit: str) -> Evidence:
         return Evidence.open(self.path(unit) / "evidence")
@@ -171,7 +189,7 @@ def read_measurement(method: str, path: Path) -> Any:
 
 def columns(plan: Mapping[str, Any]) -> dict[str, Any]:
     """A unit's plan as columns of the table."""
-    named = {key: plan[key] for key in ("architecture", "regime", "seed", "cohort", "method")}
+    named = {key: plan[key] for key in ("architecture", "regime", "seed", "cohort", "method", "start")}
     settings = {f"train_{key}": value for key, value in sorted(plan["train"].items()) if key not in ("seed", "regime")}
     return {**named, **settings, "threads": plan["threads"], "batched": len(plan["batched"])}
 

@@ -32,7 +32,7 @@ from rightreasons.errors import EvidenceError, NotRun, TrainingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
-from rightreasons.models.training import evaluate, train
+from rightreasons.models.training import CURVES, evaluate, train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
 from rightreasons.study.performance import INTERNAL, Performance, performance
@@ -40,6 +40,7 @@ from rightreasons.study.plan import load
 from rightreasons.study.record import (
     DONE,
     FAILED,
+    PLAIN,
     PLANNED,
     ROW,
     RUN,
@@ -54,7 +55,9 @@ from rightreasons.study.record import (
     write_json,
     write_table,
 )
+from rightreasons.study.regimes import known
 
+WORK = "work"  # folder of a unit where a mitigation keeps what it is at
 SILENT = "the worker ended without a word: it, or its driver, was killed"
 PACKAGES = ("rightreasons", "torch", "numpy", "scipy", "pandas", "zarr", "scikit-learn", "timm")
 
@@ -214,7 +217,16 @@ class _Run:
     # ---- training ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Classifier:
-        return load(self.plan["load"], self.plan["seed"])
+        """The network that training begins with: another unit's model, or the architecture at its first weights."""
+        return self._model_of(self.plan["start"]) if self.plan["start"] else load(self.plan["load"], self.plan["seed"])
+
+    def _model_of(self, unit: str) -> Classifier:
+        place = self.study.path(unit) / "model"
+        if not (place / "model.json").exists():
+            error = self.study.run(unit).get("error")
+            why = f"{error['type']}: {error['message']}" if error else "it is not trained yet"
+            raise TrainingError(f"the model of {unit}, which this unit needs, is not there: {why}")
+        return Classifier.open(place)
 
     def settings(self) -> dict[str, Any]:
         """Keywords of `train`."""
@@ -223,6 +235,7 @@ class _Run:
     def train(self) -> None:
         place = self.folder / "model"
         if (place / "model.json").exists():
+            shutil.rmtree(self.folder / WORK, ignore_errors=True)
             return
         if self.plan["batched"]:  # its group was trained before, all but this member
             raise TrainingError(f"not trained with its group: {(self.before or {}).get('message', 'no error was kept')}")
@@ -230,21 +243,41 @@ class _Run:
         self.told["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
         self._write()
         cohort = study_cohort(self.study, self.plan["cohort"])
-        if self.plan["method"] == "erm":
-            train(self.start(), cohort, folder=place, **self.settings(), **self.study.plan["decoding"])
+        if self.plan["method"] == PLAIN:
+            settings = {**self.settings(), **self.study.plan["decoding"]}
+            if "stopping" in settings:
+                settings["stopping"] = cohort.on(settings["stopping"])
+            train(self.start(), cohort, folder=place, **settings)
         else:
-            mitigate = families.member("mitigations", self.plan["method"]).mitigate
-            known = families.settings_of(mitigate)
-            given = {**self.plan["train"], "threads": self.plan["threads"], "folder": place}
-            rng = task_rng(self.plan["seed"], f"mitigation {self.plan['method']}")
-            mitigate(self.start(), cohort, rng=rng, **{k: v for k, v in given.items() if k in known}).save(place)
+            self._mitigate(cohort, place)
         self.note(train=time.perf_counter() - began)
+
+    def _mitigate(self, cohort: Cohort, place: Path) -> None:
+        """A method of `mitigations/` keeps what it likes in a folder of its own; of that only the curves stay."""
+        mitigate = families.member("mitigations", self.plan["method"]).mitigate
+        first, work = self.start(), self.folder / WORK
+        rng = task_rng(self.plan["seed"], f"mitigation {self.plan['method']}")
+        usual = {**families.settings_of(mitigate), **known(self.plan["method"])}
+        given = {**self.study.plan["decoding"], **self.settings(), "folder": work}
+        given = {key: value for key, value in given.items() if key in usual}
+        if self.plan["start"] and "start" in usual:
+            given["start"] = "given"  # of a method that would else go back to the first weights
+        if self.plan["references"]:
+            given["references"] = {role: [self._model_of(u) for u in units] for role, units in self.plan["references"].items()}
+        model = mitigate(first, cohort, rng=rng, **given)
+        if self.plan["start"]:
+            model.used = frozenset(model.used) | frozenset(first.used)
+        if (work / CURVES).exists():
+            place.mkdir(parents=True, exist_ok=True)
+            (work / CURVES).replace(place / CURVES)
+        model.save(place)
+        shutil.rmtree(work, ignore_errors=True)
 
     # ---- extraction ----------------------------------------------------------------------------------------------------
 
     def extract(self) -> None:
         """Evidence of every cohort, and predictions as tables."""
-        named, needs = self._named(), self.study.needs()
+        named, needs = self._named(), self.study.needs(self.unit)
         arrays = sorted({f"{need.cohort}: {need.array}" for need in needs})
         wanted = {"arrays": arrays, "cohorts": {name: cohort.fingerprint for name, cohort in named.items()}}
         marker = self.folder / "predictions" / "extracted.json"
@@ -270,7 +303,7 @@ class _Run:
         cohort = self._named()[task.cohort]
         rows = np.arange(lo * chunk, min(hi * chunk, len(cohort)))
         place = self.folder / "pieces" / f"{task.cohort}-{lo}-{hi}"
-        needs = [need for need in self.study.needs() if need.cohort == task.cohort]
+        needs = [need for need in self.study.needs(self.unit) if need.cohort == task.cohort]
         piece = {task.cohort: cohort.select(rows)}
         settings = self.study.plan["extract"]
         extract(self._classifier(), piece, needs, out=place, threads=self.plan["threads"], **settings)
@@ -298,9 +331,8 @@ class _Run:
 
     def _named(self) -> dict[str, Cohort]:
         """The splits of the unit's own cohort, its twins, and the external cohorts."""
-        known = self.study.plan["cohorts"]
         inside = named_cohorts(study_cohort(self.study, self.plan["cohort"]), self.study.plan["seed"])
-        return {**inside, **{name: study_cohort(self.study, name) for name, told in known.items() if told["external"]}}
+        return {**inside, **{name: study_cohort(self.study, name) for name in self.study.external(self.unit)}}
 
     def _classifier(self) -> Classifier:
         classifier = Classifier.open(self.folder / "model")
@@ -313,17 +345,21 @@ class _Run:
         """What each audit says of this unit, and its performance; a file made with other settings is made again."""
         began = time.perf_counter()
         evidence = Evidence.open(self.folder / "evidence")
-        for name, audit in self.study.plan["audits"].items():
-            self._measure_audit(name, audit, evidence)
+        for name in self._audits():
+            self._measure_audit(name, self.study.plan["audits"][name], evidence)
         path, told = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan["performance"])
         if made_from(path) != told:
-            cohorts = [INTERNAL, *(n for n, c in self.study.plan["cohorts"].items() if c["external"])]
-            found = {name: evidence.on(name).decisions() for name in cohorts}
+            found = {name: evidence.on(name).decisions() for name in (INTERNAL, *self.study.external(self.unit))}
             save_measurement(performance(found, seed=self.study.plan["seed"], **self.study.plan["performance"]), path, **told)
         self.note(measure=time.perf_counter() - began)
 
+    def _audits(self) -> list[str]:
+        """The audits that look at this unit."""
+        return [name for name in self.study.plan["audits"] if self.study.roles(self.unit, name)]
+
     def _measure_audit(self, name: str, audit: Mapping[str, Any], evidence: Evidence) -> None:
-        path, told = self.folder / "measurements" / f"{name}.npz", self._made_from(audit)
+        path = self.folder / "measurements" / f"{name}.npz"
+        told = self._made_from({key: audit[key] for key in ("method", "settings")})
         if made_from(path) == told:
             return
         module = families.member("audits", audit["method"])
@@ -342,16 +378,18 @@ class _Run:
     def finish(self) -> None:
         """The row, last of all."""
         found: dict[str, Any] = scalars(load_measurement(Performance, self.folder / "measurements" / "performance.npz"))
-        for name, audit in self.study.plan["audits"].items():
-            measured = read_measurement(audit["method"], self.folder / "measurements" / f"{name}.npz")
+        for name in self._audits():
+            method = self.study.plan["audits"][name]["method"]
+            measured = read_measurement(method, self.folder / "measurements" / f"{name}.npz")
             found |= {f"{name}_{key}": value for key, value in scalars(measured).items() if key != "model"}
-        curves = pd.read_csv(self.folder / "model" / "curves.csv")
         selected = read_json(self.folder / "model" / "model.json")["card"]
-        self.told["times"]["train"] = float(curves["time_seconds"].sum())  # over all attempts
+        seconds = self._epochs()
+        if self.plan["method"] == PLAIN:
+            self.told["times"]["train"] = sum(seconds)  # over all attempts
         row = {
             **columns(self.plan),
             "status": DONE,
-            "epochs": len(curves),
+            "epochs": len(seconds),
             "selected_epoch": selected.get("selected_epoch"),
             **found,
             **{f"time_{step}": seconds for step, seconds in self.told["times"].items()},
@@ -362,6 +400,12 @@ class _Run:
         self.told["attempts"][-1]["cause"] = "done"
         self._write()
         write_json(self.folder / ROW, {"unit": self.unit, "measured": self.study.plan["measured"], "columns": row})
+
+    def _epochs(self) -> list[float]:
+        """Seconds of every epoch; a method without epochs has left no curves."""
+        file = self.folder / "model" / CURVES
+        curves = pd.read_csv(file) if file.exists() else pd.DataFrame()
+        return [float(seconds) for seconds in curves.get("time_seconds", np.zeros(len(curves)))]
 
 
 # ---- what the steps use --------------------------------------------------------------------------------------------------
@@ -407,6 +451,8 @@ def preload(study: Study) -> None:
     for unit in study.plan["units"].values():
         home = unit["load"]["model"].partition(":")[0]
         importlib.import_module({"hf": "transformers", "monai": "monai.networks.nets"}.get(home, home))
+        if unit["method"] != PLAIN:
+            families.member("mitigations", unit["method"])
     for audit in study.plan["audits"].values():
         families.member("audits", audit["method"])
     for name in ("pyarrow.dataset", "pyarrow.parquet", "PIL.ImageFile"):  # what reading tables and images imports late

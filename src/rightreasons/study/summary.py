@@ -14,13 +14,17 @@ import pandas as pd
 
 from rightreasons import families
 from rightreasons.audits._contract import scalars, subjects_of
+from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.findings import Cell, Check, Finding, Table, Verdict, file_name, not_run
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng
 from rightreasons.stats.units import over_seeds
+from rightreasons.study import curves
+from rightreasons.study.curves import Concluded
 from rightreasons.study.record import DONE, TIME, Study, Unmeasured, columns, read_json, write_json, write_table
+from rightreasons.study.roles import TEST, cases
 
-SUMMARY, CONCLUDED, PAGE = "summary.parquet", "concluded.json", "report.html"
+SUMMARY, ESTIMATES, CONCLUDED, PAGE = "summary.parquet", "estimates.parquet", "concluded.json", "report.html"
 LEVEL = 0.95
 BY_MODEL = "Model by model"
 
@@ -47,20 +51,18 @@ def summarise(study: Study, level: float = LEVEL) -> pd.DataFrame:
 
 
 def conclude(study: Study) -> list[Finding]:
-    """Findings of every audit for every (architecture, regime, setting) over its seeds, and the page; made once."""
+    """Findings of every audit for every (architecture, regime, setting) over its seeds, curves, and the page; made once."""
     done = [unit for unit in study.units if study.status(unit) == DONE]
-    told = json.dumps([done, study.plan["measured"], study.plan["name"]])
+    told = json.dumps([done, *(study.plan[key] for key in ("measured", "name", "curves", "references"))])
     made_from = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
     before = read_json(study.folder / CONCLUDED) if (study.folder / CONCLUDED).exists() else {"made_from": "", "files": []}
     files = [study.folder / "findings" / name for name in before["files"]]
     if before["made_from"] == made_from and all(file.exists() for file in (*files, study.folder / PAGE)):
         return [Finding.read(file) for file in files]
-    findings = [
-        _finding(study, name, group, [unit for unit in units if unit in set(done)])
-        for name in study.plan["audits"]
-        for group, units in study.groups().items()
-        if set(units) & set(done)
-    ]
+    concluded = _concluded(study, set(done))
+    estimates = curves.estimates(study, concluded)
+    write_table(estimates, study.folder / ESTIMATES)
+    findings = [case.finding for case in concluded] + curves.findings(study, estimates)
     for finding in findings:
         finding.save(study.folder)
     names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
@@ -80,33 +82,66 @@ def save_summary(study: Study) -> Path:
 # ---- one finding ---------------------------------------------------------------------------------------------------------
 
 
-def _finding(study: Study, name: str, group: tuple[str, ...], units: list[str]) -> Finding:
+def _concluded(study: Study, done: set[str]) -> list[Concluded]:
+    groups, found = study.groups(), []
+    for name in study.plan["audits"]:
+        for group, members in cases(study.plan, name, groups).items():
+            finished = {role: [unit for unit in units if unit in done] for role, units in members.items()}
+            if finished[study.plan["audits"][name]["subject"]]:
+                found.append(_case(study, name, group, finished))
+    return found
+
+
+def _case(study: Study, name: str, group: tuple[str, ...], units: Mapping[str, list[str]]) -> Concluded:
+    """What an audit concludes of some units and their references; where they are seeds, also of each alone."""
     audit = study.plan["audits"][name]
-    module = families.member("audits", audit["method"])
-    title = "-".join((name, *group))
-    known = {"model": _model(group, units), "settings": audit["settings"], "seed": study.plan["seed"]}
-    measured = {role: [study.measurement(unit, name) for unit in members] for role, members in _roles(study, audit, group, units)}
-    missing = [m.not_run for members in measured.values() for m in members if isinstance(m, Unmeasured)]
-    if missing or not all(measured.values()):
-        reason = missing[0] if missing else f"no finished model for the role {next(r for r, m in measured.items() if not m)!r}"
-        return not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known)
+    module, subject = families.member("audits", audit["method"]), audit["subject"]
+    title, tested = "-".join((name, *group)), units[subject]
+    known = {"model": _model(group, tested, subject), "settings": audit["settings"], "seed": study.plan["seed"]}
+    measured, lacking = _measured(study, name, units)
+    if subject not in measured:
+        reason = lacking[subject]
+        return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
     settings = families.accepted(module.conclude, audit["settings"])
 
-    def concluded(tested: list[Any]) -> Finding:
+    def concluded(of: list[Any]) -> Finding:
         rng = task_rng(study.plan["seed"], f"{audit['method']} conclude")
-        result = module.conclude({**measured, "test": tested}, rng=rng, **settings)
+        result = module.conclude({**measured, subject: of}, rng=rng, **settings)
         context = replace(result.context, name=title, audit=audit["method"], **known)
         if context.n_rows is None:
-            view = study.evidence(units[0]).on(context.cohort)
+            view = study.evidence(tested[0]).on(context.cohort)
             context = replace(context, n_rows=len(view), n_subjects=subjects_of(view))
         found: Finding = replace(result, context=context).finding()
         return found
 
-    found = concluded(measured["test"])
-    if len(units) == 1:
-        return found
-    verdicts = [None if found.verdict is None else concluded([m]).verdict for m in measured["test"]]
-    return _with_seeds(found, units, measured["test"], verdicts)
+    try:
+        found = concluded(measured[subject])
+        if subject != TEST:
+            return Concluded(name, group, found, {})
+        alone = {u: concluded([m]) if len(tested) > 1 else found for u, m in zip(tested, measured[subject], strict=True)}
+    except (NotRun, EvidenceError) as error:  # of a role that it cannot do without: why there is none
+        reason = "; ".join([*(f"role {role}: {why}" for role, why in lacking.items()), str(error)])
+        return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
+    if len(tested) > 1:
+        found = _with_seeds(found, tested, measured[subject], [finding.verdict for finding in alone.values()])
+    return Concluded(name, group, found, alone)
+
+
+def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Role → measurements, and role → why it has none. A tested model without one leaves nothing to conclude."""
+    audit = study.plan["audits"][name]
+    found, lacking = {}, {}
+    for role, members in units.items():
+        every = [study.measurement(unit, name) for unit in members]
+        missing = [m.not_run for m in every if isinstance(m, Unmeasured)]
+        known = [m for m in every if not isinstance(m, Unmeasured)]
+        if known and not (missing and role == audit["subject"]):
+            found[role] = known
+        else:
+            regime = " or ".join(audit["roles"].get(role, {}).get("regime", ()))
+            none = audit["unavailable"].get(role) or f"no finished model (regime {regime})"
+            lacking[role] = missing[0] if missing else str(none)
+    return found, lacking
 
 
 def _with_seeds(found: Finding, units: list[str], measured: list[Any], verdicts: list[Verdict]) -> Finding:
@@ -138,15 +173,6 @@ def _intervals(measurement: Any) -> dict[str, Cell]:
     }
 
 
-def _roles(study: Study, audit: Mapping[str, Any], group: tuple[str, ...], units: list[str]) -> list[tuple[str, list[str]]]:
-    """The units tested and, by `roles = {role = "regime"}`, the reference models of the same architecture and settings."""
-    groups = study.groups()
-    found = [("test", units)]
-    for role, regime in audit["roles"].items():
-        others = groups.get((group[0], regime, *group[2:])) or groups.get((group[0], regime), [])
-        found.append((role, [unit for unit in others if study.status(unit) == DONE]))
-    return found
-
-
-def _model(group: tuple[str, ...], units: list[str]) -> str:
-    return f"{' '.join(group)} ({len(units)} seed{'s' if len(units) > 1 else ''})"
+def _model(group: tuple[str, ...], units: list[str], subject: str) -> str:
+    what = "seed" if subject == TEST else "model"
+    return f"{' '.join(group)} ({len(units)} {what}{'s' if len(units) > 1 else ''})"

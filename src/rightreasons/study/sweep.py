@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import graphlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -38,6 +40,8 @@ def sweep(
     study = planned(source, out)
     todo = [unit for unit in study.units if study.missing(unit) and (retry_failed or study.status(unit) != FAILED)]
     say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
+    for note in study.plan["notes"]:
+        say(note)
     if todo:
         _run(study, todo)
     study.save_table()
@@ -60,14 +64,19 @@ def dry_run(study: Study) -> pd.DataFrame:
     typical = _typical_seconds(study)
     rows = []
     for unit in study.units:
-        told, missing = study.plan["units"][unit], study.missing(unit)
-        seconds = sum(typical.get((told["architecture"], step), typical.get(("", step), float("nan"))) for step in missing)
-        rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(missing), "seconds": seconds})
+        architecture, missing = study.plan["units"][unit]["architecture"], study.missing(unit)
+        seconds = sum(typical.get((architecture, step), typical.get(("", step), float("nan"))) for step in missing)
+        told = [_after(study, unit) if step == "train" else step for step in missing]
+        rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(told), "seconds": seconds})
     return pd.DataFrame(rows, columns=["unit", "status", "missing", "seconds"])
 
 
 def estimate(study: Study, units: pd.DataFrame) -> str:
-    """How long what is missing (`units` of `dry_run`) may take, in words."""
+    """How long what is missing (`units` of `dry_run`) may take, and what the plan has added, in words."""
+    return "; ".join([_time(study, units), *study.plan["notes"]])
+
+
+def _time(study: Study, units: pd.DataFrame) -> str:
     settings = study.plan["engine_settings"]
     workers = settings.get("workers") or max(1, cores() // settings.get("threads", 1))
     todo = units[units["missing"] != ""]
@@ -78,6 +87,13 @@ def estimate(study: Study, units: pd.DataFrame) -> str:
         return f"{len(todo)} units to do; no unit has been timed yet, so the time is unknown"
     total = duration(timed.mean() * len(todo) / workers)
     return f"{len(todo)} units to do, about {total} at {workers} at a time, from what has been timed so far"
+
+
+def _after(study: Study, unit: str) -> str:
+    """`train`, and which models it waits for."""
+    others = study.waits_for(unit)
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"train (after {others[0]}{more})" if others else "train"
 
 
 # ---- running -------------------------------------------------------------------------------------------------------------
@@ -148,7 +164,7 @@ def _submit(graph: _Graph, engine: Engine) -> int:
 
 
 def _settle(study: Study, event: Event, graph: _Graph, watch: Watch) -> None:
-    """A task is over for good."""
+    """A task is over for good; units that waited for the model of one that failed have failed with it."""
     if event.kind == "done":
         graph.done(event.task)
         watch.ended(event.task, DONE, is_unit=event.task.step == "all")
@@ -156,6 +172,11 @@ def _settle(study: Study, event: Event, graph: _Graph, watch: Watch) -> None:
     lost = graph.drop(event.task)
     over = {unit for task in (event.task, *lost) if task.step == "all" for unit in task.units}
     watch.failed += len(over)
+    waited = sorted(over - set(event.task.units))
+    with locked(study.folder, waited):
+        for unit in waited:
+            message = f"{event.task.units[0]}, whose model it needs, has failed: {_why(study, event)}"
+            _fail(study, unit, study.run(unit), "DependencyFailed", message)
     watch.ended(event.task, f"failed: {_why(study, event)}", is_unit=False)
 
 
@@ -179,41 +200,67 @@ def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int)
             told["status"] = "planned"
             if is_last:
                 message = f"the worker died {attempts} times, last: {event.cause}; its words are in runs/{unit}/log.txt"
-                told |= {
-                    "status": FAILED,
-                    "finished": now(),
-                    "error": {"type": "WorkerDied", "message": message, "traceback": ""},
-                }
-            write_json(study.path(unit) / RUN, told)
+                _fail(study, unit, told, "WorkerDied", message)
+            else:
+                write_json(study.path(unit) / RUN, told)
     return not is_last
 
 
+def _fail(study: Study, unit: str, told: dict[str, Any], kind: str, message: str) -> None:
+    """Write into run.json that a unit has failed outside a worker."""
+    error = {"type": kind, "message": message, "traceback": ""}
+    write_json(study.path(unit) / RUN, {**told, "status": FAILED, "finished": now(), "error": error})
+
+
 def tasks(study: Study, todo: list[str]) -> _Graph:
-    """What is missing, as tasks: batched groups and large extractions come before the units that need them."""
-    graph, units = _Graph(), study.plan["units"]
-    groups: dict[str, Task] = {}
+    """What is missing, as tasks: trainings that others need, batched groups and large extractions come before those units."""
+    graph = _Graph()
+    untrained = {unit for unit in study.units if "train" in study.missing(unit)}
+    waits = {unit: study.waits_for(unit) if unit in untrained else () for unit in todo}
+    needed = {other for others in waits.values() for other in others}
+    groups = _groups(study)
+    first: dict[str, Task] = {}  # unit → the task that trains it, where that is one of its own
+    for unit in _in_order(waits):
+        if unit not in untrained:
+            continue
+        group = groups.get(unit, ())
+        if group and unit not in first:
+            together = graph.add(Task(f"{group[0]} and {len(group) - 1} more, batched", group, "train"))
+            first |= dict.fromkeys(group, together)
+        elif not group and (unit in needed or any(_pieces(study, unit))):
+            before = [first[other] for other in waits[unit] if other in first]
+            first[unit] = graph.add(Task(f"{unit} train", (unit,), "train", reads=waits[unit]), *before)
     for unit in todo:
-        members = units[unit]["batched"]
-        key = ",".join(members)
-        if members and key not in groups:
-            together = tuple(sorted(other for other in units if units[other]["batched"] == members))
-            if any("train" in study.missing(other) for other in together):
-                groups[key] = graph.add(Task(f"{together[0]} and {len(together) - 1} more, batched", together, "train"))
-        first = [groups[key]] if key in groups else []
-        pieces = list(_pieces(study, unit)) if "extract" in study.missing(unit) else []
-        if pieces and not first and "train" in study.missing(unit):
-            first = [graph.add(Task(f"{unit} train", (unit,), "train"))]
-        before = [graph.add(piece, *first) for piece in pieces] or first
-        graph.add(Task(unit, (unit,)), *before)
+        reads = () if unit in first else waits[unit]
+        after = [first[other] for other in (unit, *reads) if other in first]
+        pieces = [graph.add(p, *after) for p in _pieces(study, unit)] if "extract" in study.missing(unit) else []
+        graph.add(Task(unit, (unit,), reads=reads), *(pieces or after))
     return graph
+
+
+def _groups(study: Study) -> dict[str, tuple[str, ...]]:
+    """Unit → all units that are trained as one batched model with it."""
+    members: dict[str, list[str]] = {}
+    for unit in study.units:
+        members.setdefault(",".join(study.plan["units"][unit]["batched"]), []).append(unit)
+    return {unit: tuple(group) for key, group in members.items() if key for unit in group}
+
+
+def _in_order(waits: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Units after those whose models they need."""
+    return [unit for unit in graphlib.TopologicalSorter(waits).static_order() if unit in waits]
 
 
 def _pieces(study: Study, unit: str) -> Iterator[Task]:
     """The extraction of large cohorts in pieces of whole chunks."""
     most, chunk = study.plan["driver"]["split_rows"], study.plan["extract"]["chunk"]
     inside = study.plan["cohorts"][study.plan["units"][unit]["cohort"]]["splits"]
-    sizes = {**inside, "twin": inside.get("test", 0), **{name: study.plan["cohorts"][name]["rows"] for name in study.external()}}
-    for cohort in dict.fromkeys(need.cohort for need in study.needs()):
+    sizes = {
+        **inside,
+        "twin": inside.get("test", 0),
+        **{name: study.plan["cohorts"][name]["rows"] for name in study.external(unit)},
+    }
+    for cohort in dict.fromkeys(need.cohort for need in study.needs(unit)):
         rows = sizes.get(cohort, 0)
         if rows <= most:
             continue

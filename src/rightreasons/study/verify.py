@@ -13,7 +13,7 @@ import pandas as pd
 
 from rightreasons.errors import DataError
 from rightreasons.study.performance import INTERNAL, METRICS
-from rightreasons.study.record import DONE, FAILED, Study
+from rightreasons.study.record import DONE, FAILED, PLAIN, Study
 from rightreasons.study.summary import SUMMARY
 
 TRAINING, INSIDE, OUTSIDE, ASKED = "1 training outputs", "2 internal metrics", "3 external metrics", "audits asked for"
@@ -52,16 +52,17 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:
     for file, what in (("model/model.safetensors", "weights"), ("model/model.json", "the model's description")):
         if not (place / file).is_file():
             yield Gap(unit, TRAINING, f"no {what} ({file})")
-    yield from (Gap(unit, TRAINING, what) for what in _curves(place / "model" / "curves.csv"))
-    for cohort in (INTERNAL, *study.external()):
+    plan, curves = study.plan["units"][unit], place / "model" / "curves.csv"
+    if plan["method"] == PLAIN:  # a mitigation may have no epochs, and its curves may have other names
+        yield from (Gap(unit, TRAINING, what) for what in _curves(curves))
+    for cohort in (INTERNAL, *study.external(unit)):
         if not (place / "predictions" / f"{cohort}.parquet").is_file():
             yield Gap(unit, TRAINING, f"no predictions on {cohort} (predictions/{cohort}.parquet)")
-    plan = study.plan["units"][unit]
     if run.get("plan") != plan or not unit.endswith(plan["hash"][:8]) or run.get("seeds", {}).get("unit") != plan["seed"]:
         yield Gap(unit, TRAINING, "run.json does not tell the seed and the configuration that the plan has")
-    yield from (Gap(unit, *gap) for gap in _metrics(study, place, row["columns"]))
+    yield from (Gap(unit, *gap) for gap in _metrics(study.external(unit), place, row["columns"]))
     for audit in study.plan["audits"]:
-        if not (place / "measurements" / f"{audit}.npz").is_file():
+        if study.roles(unit, audit) and not (place / "measurements" / f"{audit}.npz").is_file():
             yield Gap(unit, ASKED, f"no measurement of {audit} (measurements/{audit}.npz)")
 
 
@@ -76,9 +77,9 @@ def _curves(file: Path) -> Iterator[str]:
             yield f"no {name} in model/curves.csv"
 
 
-def _metrics(study: Study, place: Path, row: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _metrics(external: tuple[str, ...], place: Path, row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     arrays = _arrays(place / "measurements" / "performance.npz")
-    for cohort in (INTERNAL, *study.external()):
+    for cohort in (INTERNAL, *external):
         item = INSIDE if cohort == INTERNAL else OUTSIDE
         wanted = [f"{cohort}_{metric}" for metric in METRICS]
         wanted += [] if cohort == INTERNAL else [f"{cohort}_delta_{metric}" for metric in ("auc", "ece")]

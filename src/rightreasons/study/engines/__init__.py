@@ -33,6 +33,7 @@ class Task:
     units : one, or the members of a batched group
     step : all that a unit lacks, or its training or (part of) an extraction alone
     cohort, pieces : of an extraction that is split: chunks `pieces[0]` to `pieces[1]` of that cohort's rows
+    reads : other units, whose models it reads
     """
 
     key: str
@@ -40,6 +41,7 @@ class Task:
     step: Literal["all", "train", "extract"] = "all"
     cohort: str = ""
     pieces: tuple[int, int] | None = None
+    reads: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,7 +49,8 @@ class Task:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Task:
         pieces = told["pieces"]
-        return cls(**{**told, "units": tuple(told["units"]), "pieces": None if pieces is None else (pieces[0], pieces[1])})
+        named = {key: tuple(told[key]) for key in ("units", "reads")}
+        return cls(**{**told, **named, "pieces": None if pieces is None else (pieces[0], pieces[1])})
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class Parcel:
     url, place : the store, and where in it this task's files go
     study : name of the study in the store
     base : the plan, the cohorts and planted worlds
-    inputs : what there is of the task's units
+    inputs : what there is of the task's units, and the models that it reads
     """
 
     url: str
@@ -245,7 +245,7 @@ def perform(order: Order) -> tuple[str, Listing | None]:
             said = _work(home, task, order.threads)
         return said, publisher.finish()
     finally:
-        for folder in folders:
+        for folder in (*folders, *(f"runs/{unit}" for unit in task.reads)):
             shutil.rmtree(home / folder, ignore_errors=True)
 
 
@@ -366,6 +366,7 @@ class Post:
             yield from files_in(self.folder, parts)
             if task.step == "extract" and (self.folder / home / "run.json").exists():
                 yield f"{home}/run.json"
+        yield from files_in(self.folder, [f"runs/{unit}/model" for unit in task.reads])
 
     def _place(self, task: Task) -> str:
         return f"{self.study}/tasks/{_hash(task.key)}"

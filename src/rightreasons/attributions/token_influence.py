@@ -1,0 +1,347 @@
+"""Token influence (TSI, sec. 3.1.1, definition 1): how much of the explained class's probability is lost without one token.
+
+Exact leave-one-out: every token is left out in turn, after position embeddings and before the first block, and the network runs
+on those that remain. Class and register tokens always stay; networks that average their tokens average what remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rightreasons.attributions import _tokens as tokens
+from rightreasons.attributions import _tokens_plain as plain
+from rightreasons.attributions._explained import checked, explaining
+from rightreasons.attributions._fill import filled
+from rightreasons.attributions._place import _grid
+from rightreasons.errors import ModelError, SettingError
+from rightreasons.models.classifier import Classifier
+
+PRECISIONS = {"float32": None, "tf32": None, "fp16": torch.float16}
+WAYS = ("drop", "occlusion")
+CPU_BYTES, GPU_BYTES = 8 * 2**20, 2**31
+"""How large the widest tensor of one pass may be by default: within a core's cache, or a part of a GPU's memory."""
+
+
+def maps(
+    classifier: Classifier,
+    x: Tensor,
+    *,
+    target: Tensor,
+    by: str = "drop",
+    precision: str = "float32",
+    together: int = 0,
+    compiled: bool = False,
+    patch: int = 0,
+    fill: str = "zero",
+) -> Tensor:
+    """(b, gh, gw) softmax probability of the target minus its probability without that token; signed.
+
+    Parameters
+    ----------
+    by : "drop" leaves the token out; "occlusion" covers its pixels instead, for any network
+    precision : "float32", "tf32" (CUDA; on a trained ViT-Ti its maps have a median Spearman of 0.999 with float32) or "fp16"
+        (0.99, the same top token on 97 % of images). bfloat16 is refused: 0.78
+    together : sequences (image and token) in one pass; by default as many as fit a cache or a part of a GPU's memory. Halved
+        where memory runs out
+    compiled : with torch.compile, which takes a minute once and pays for many images
+    patch, fill : for occlusion: pixels along a side (0: the network's own patch), and what covers them (`_fill.filled`)
+    """
+    with explaining(classifier, x, target) as (images, outputs):
+        settings: dict[str, Any] = {"precision": precision, "together": together, "compiled": compiled}
+        return work(classifier, images, by=by, patch=patch, fill=fill, **settings).maps(outputs)
+
+
+@dataclass(frozen=True)
+class Removals:
+    """What a network says of whole images and of each without one token: serves every class.
+
+    Parameters
+    ----------
+    whole : (b, C) probabilities
+    removed : (b, gh, gw, C)
+    notes : what should be kept with the maps, such as a smaller batch after memory ran out
+    """
+
+    whole: Tensor
+    removed: Tensor
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def maps(self, target: Tensor) -> Tensor:
+        """(b, gh, gw) for the output to explain of each image."""
+        at = target.to(self.whole.device)
+        whole = self.whole.gather(1, at[:, None])[:, :, None]
+        return whole - self.removed.gather(3, at[:, None, None, None].expand(*self.removed.shape[:3], 1))[..., 0]
+
+
+def work(
+    classifier: Classifier,
+    x: Tensor,
+    *,
+    by: str = "drop",
+    precision: str = "float32",
+    together: int = 0,
+    compiled: bool = False,
+    patch: int = 0,
+    fill: str = "zero",
+) -> Removals:
+    """All that costs something, for every class at once; settings as in `maps`."""
+    _refuse_settings(by, precision, together)
+    everything = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    with explaining(classifier, x, everything) as (images, _), torch.no_grad():
+        if by == "occlusion":
+            return _occluded(classifier, images, patch, fill, precision, together)
+        with _matmul(precision):
+            seen = tokens.read(classifier, images).cast(PRECISIONS[precision] or images.dtype)
+            image, number = tokens.pairs(seen.count, range(len(images)), images.device)
+            removed, notes = _without_each(seen, image, number, together, compiled)
+            whole = _probability(_run_whole(seen))
+    removed = checked(removed.view(len(x), *seen.grid, -1), "token_influence", classifier)
+    return Removals(whole, removed, notes)
+
+
+def screened(
+    classifier: Classifier,
+    x: Tensor,
+    *,
+    target: Tensor,
+    inside: Tensor,
+    keep: int = 24,
+    precision: str = "float32",
+    together: int = 0,
+) -> Tensor:
+    """(b, gh, gw) exact influence of the tokens that can decide the largest inside and outside an object, NaN for the others.
+
+    The tokens are ranked by the gradient of the probability with respect to each one's presence (`presence`), from one pass back;
+    the first `keep` inside and the first `keep` outside are then left out one by one.
+
+    Parameters
+    ----------
+    inside : (b, gh, gw) which tokens the object covers
+    """
+    _refuse_settings("drop", precision, together)
+    if keep < 1:
+        raise SettingError(f"keep={keep}: give at least 1")
+    with explaining(classifier, x, target) as (images, outputs):
+        seen = tokens.read(classifier, images)
+        score = _presence(seen, outputs)
+        if inside.shape != (len(x), *seen.grid):
+            raise SettingError(f"inside is {tuple(inside.shape)}, and {classifier.name} has tokens {(len(x), *seen.grid)}")
+        within = inside.flatten(1).to(score.device)
+        chosen = _best(score, within, keep) | _best(score, ~within, keep)
+        image, number = chosen.nonzero(as_tuple=True)
+        with torch.no_grad(), _matmul(precision):
+            cast = seen.cast(PRECISIONS[precision] or images.dtype)
+            removed, _ = _without_each(cast, image, number, together, False)
+            whole = _probability(_run_whole(cast))
+        found = score.new_full(chosen.shape, torch.nan)
+        found[chosen] = (whole[image] - removed).gather(1, outputs[image][:, None])[:, 0].to(found)
+        return found.view(len(x), *seen.grid)
+
+
+def presence(classifier: Classifier, x: Tensor, *, target: Tensor) -> Tensor:
+    """(b, gh, gw) gradient of the target's probability with respect to each token's presence: a first ranking, from one pass.
+
+    A token of presence m counts m times as a key in every layer and in the average of a network that averages; all have 1.
+    """
+    with explaining(classifier, x, target) as (images, outputs):
+        seen = tokens.read(classifier, images)
+        return _presence(seen, outputs).view(len(x), *seen.grid)
+
+
+def check(classifier: Classifier, *, by: str = "drop", **_: Any) -> None:
+    """Refuse a network that has no tokens to leave out, before anything runs."""
+    if by != "occlusion":
+        tokens.check(classifier)
+
+
+# ---- leaving tokens out --------------------------------------------------------------------------------------------------
+
+
+def _without_each(
+    seen: tokens.Tokens, image: Tensor, number: Tensor, together: int, compiled: bool
+) -> tuple[Tensor, dict[str, Any]]:
+    """(s, C) probabilities of image `image[s]` without its patch `number[s]`, and notes."""
+    size = min(together or _fitting(seen), len(image))
+    while True:
+        try:
+            found = _in_chunks(seen, image, number, size, compiled)
+            break
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = _smaller(size, len(image))
+            if image.is_cuda:
+                torch.cuda.empty_cache()
+        except RuntimeError as error:
+            raise ModelError(
+                f"{seen.classifier.name} does not run with a token less ({error}): ask for token_influence(by=occlusion)"
+            ) from error
+    asked = together or _fitting(seen)
+    return found, {"together": size} if size < min(asked, len(image)) else {}
+
+
+def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, compiled: bool) -> Tensor:
+    projected = plain.project(seen.start, seen.plain[0]) if seen.plain else None
+    is_short = bool(seen.plain) and seen.reads_prefix_only
+    ends, found = [], []
+    for start in range(0, len(image), size):
+        images, keep = image[start : start + size], seen.without(number[start : start + size])
+        x = _through(seen, images, keep, projected, is_short, compiled)
+        if is_short:
+            ends.append(x)
+        else:
+            found.append(_probability(seen.after(x)))
+    return _probability(seen.after(torch.cat(ends))) if is_short else torch.cat(found)
+
+
+def _through(
+    seen: tokens.Tokens, image: Tensor, keep: Tensor, projected: Tensor | None, is_short: bool, compiled: bool
+) -> Tensor:
+    """(s, n, D) after the last block; only the tokens in front where no other is read."""
+    x = seen.start[image[:, None], keep]
+    if projected is None:
+        for i in range(len(seen.blocks)):
+            x = seen.block(i, x, keep)
+        return x
+    run: Callable[..., Tensor] = plain.compiled(plain.run) if compiled else plain.run
+    rest: Callable[..., Tensor] = plain.compiled(plain.rest) if compiled else plain.rest
+    first = seen.plain[0]
+    # Norm and projections of the first block are the same whichever token is missing: made once for each image.
+    x = rest(x, plain.context(*plain.heads_of(projected[image[:, None], keep], first.heads, 3)), first)
+    for block in seen.plain[1:-1]:
+        x = run(x, block)
+    return run(x, seen.plain[-1], seen.prefix if is_short else None) if len(seen.plain) > 1 else x
+
+
+def _run_whole(seen: tokens.Tokens) -> Tensor:
+    """(b, C) logits of whole images in the precision of the removals, so that rounding is no influence."""
+    x = seen.start
+    for i in range(len(seen.blocks)):
+        x = plain.run(x, seen.plain[i]) if seen.plain else seen.block(i, x, None)
+    return seen.after(x)
+
+
+def _probability(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(1)
+
+
+def _fitting(seen: tokens.Tokens) -> int:
+    """Sequences whose widest tensor, the perceptron's, fits."""
+    wide = len(seen.plain[0].fc1[0]) if seen.plain else 4 * seen.start.shape[2]
+    budget = GPU_BYTES if seen.start.is_cuda else CPU_BYTES * torch.get_num_threads()
+    return max(1, budget // (seen.start.shape[1] * wide * seen.start.element_size()))
+
+
+def _smaller(size: int, total: int) -> int:
+    """The largest divisor of the total that is at most half the size."""
+    return next(d for d in range(size // 2, 0, -1) if total % d == 0)
+
+
+@contextmanager
+def _matmul(precision: str) -> Iterator[None]:
+    """TF32 in matrix products while this is open, where it is asked for."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        if precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _refuse_settings(by: str, precision: str, together: int) -> None:
+    if by not in WAYS:
+        raise SettingError(f"by='{by}': give one of {', '.join(WAYS)}")
+    if precision == "bf16":
+        raise SettingError(
+            "precision='bf16': on a trained ViT-Ti its maps have a median Spearman of only 0.78 with float32; give float32, "
+            "tf32 or fp16"
+        )
+    if precision not in PRECISIONS:
+        raise SettingError(f"precision='{precision}': give one of {', '.join(PRECISIONS)}")
+    if together < 0:
+        raise SettingError(f"together={together}: give 0 (as many as fit) or more")
+
+
+# ---- the screen ----------------------------------------------------------------------------------------------------------
+
+
+def _presence(seen: tokens.Tokens, target: Tensor) -> Tensor:
+    """(b, T) gradient of the target's probability with respect to the presence of each patch."""
+    beta = torch.zeros(len(seen.start), seen.start.shape[1], dtype=seen.start.dtype, device=seen.start.device, requires_grad=True)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+        bias = beta[:, None, None, :].expand(-1, q.shape[1], q.shape[2], -1).to(q)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias if mask is None else bias + mask, scale=scale)
+
+    x = seen.start.detach()
+    with tokens.attending(attend):
+        for i in range(len(seen.blocks)):
+            x = seen.block(i, x, None)
+    if not seen.reads_prefix_only:  # an average of tokens weighted by their presence
+        weight = beta[:, seen.prefix :].exp()
+        patches = x[:, seen.prefix :] * (weight / weight.mean(1, keepdim=True))[..., None]
+        x = torch.cat([x[:, : seen.prefix], patches], dim=1)
+    chance = _probability(seen.after(x)).gather(1, target[:, None]).sum()
+    (found,) = torch.autograd.grad(chance, beta)
+    return found[:, seen.prefix :]
+
+
+def _best(score: Tensor, among: Tensor, k: int) -> Tensor:
+    """(b, T) whether a token is one of the k of largest score among some."""
+    held = score.masked_fill(~among, -torch.inf)
+    top = held.topk(min(k, held.shape[1]), dim=1).indices
+    return torch.zeros_like(among).scatter_(1, top, True) & among
+
+
+# ---- covering pixels instead ---------------------------------------------------------------------------------------------
+
+
+def _occluded(classifier: Classifier, x: Tensor, patch: int, fill: str, precision: str, together: int) -> Removals:
+    sides = patch_of(classifier, patch)
+    grid = tuple(-(-size // side) for size, side in zip(x.shape[2:], sides))
+    covers, T = filled(classifier, x, fill), prod(grid)
+    at = cells(x.shape[2:], sides, x.device)
+
+    def covered(image: Tensor, which: Tensor) -> Tensor:
+        here = at == which.view(-1, *(1 for _ in grid))
+        return torch.where(here[:, None], covers[image], x[image])
+
+    image, which = tokens.pairs(T, range(len(x)), x.device)
+    size = together or max(1, (GPU_BYTES if x.is_cuda else 6 * CPU_BYTES) // (64 * x[0].numel() * x.element_size()))
+    cast: Callable[[Tensor], Tensor] = lambda t: _probability(classifier.logits(t))  # noqa: E731
+    with _matmul(precision), torch.autocast(x.device.type, torch.float16, enabled=precision == "fp16"):
+        removed = [
+            cast(covered(image[start : start + size], which[start : start + size])) for start in range(0, len(image), size)
+        ]
+        whole = cast(x)
+    return Removals(whole, checked(torch.cat(removed).view(len(x), *grid, -1), "token_influence", classifier))
+
+
+def cells(size: torch.Size | tuple[int, ...], sides: tuple[int, ...], device: torch.device) -> Tensor:
+    """(*size) the number of the cell that each pixel lies in, row by row."""
+    found = torch.zeros((), dtype=torch.int64, device=device)
+    for length, side in zip(size, sides):
+        found = found[..., None] * -(-length // side) + torch.arange(length, device=device) // side
+    return found
+
+
+def patch_of(classifier: Classifier, patch: int = 0) -> tuple[int, ...]:
+    """Pixels along each side of a cell: as given, or those of the network's own patches."""
+    size = classifier.geometry.size
+    if patch:
+        if not 1 <= patch <= min(size):
+            raise SettingError(f"patch={patch} of images of {size} pixels: give 1 to {min(size)}")
+        return (patch,) * len(size)
+    grid = _grid(classifier.module, size)
+    if grid is None:
+        raise ModelError(f"{classifier.name} has no patches of its own: say how large a cell is, patch=16")
+    return tuple(s // g for s, g in zip(size, grid))

@@ -1,0 +1,458 @@
+"""ART's finding in words, tables and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rightreasons.audits._art_judge import (
+    AGREEMENT,
+    CLOSED,
+    DECOUPLED,
+    DELETED,
+    FLOOR,
+    MISS,
+    RESTORABLE,
+    SUBSTANTIAL,
+    Judged,
+    Measurement,
+    effect_of,
+)
+from rightreasons.audits._art_runs import CONTROLS
+from rightreasons.audits._contract import estimate
+from rightreasons.findings import Band, Bars, Cell, Check, Curve, Curves, Estimate, Exhibit, Scatter, Table
+from rightreasons.stats.groups import SMALLEST_GROUP
+from rightreasons.stats.resampling import FEWEST_EXCHANGEABLE, Interval
+from rightreasons.stats.units import over_seeds
+
+DUE_DRAWS = 200
+SHARED = 0.3  # cosine from which a label direction that brings the attribute's errors back is not the label's alone
+NUMBERS = ("worst-group accuracy", "conflict shortcut rate", "errors on aligned rows")
+CHANGES = ("drop of worst-group accuracy", "gain of conflict shortcut rate", "gain of errors on aligned rows")
+PROBES = {"linear": "linear probe", "centre": "nearest centre"}
+TARGETS = {
+    "class-conditional": "attribute, within label",
+    "global": "attribute, all rows",
+    "joint": "group (label and attribute)",
+}
+REFERENCES = ("erm", "balanced")  # what the paper's averages leave out
+MEANING = {
+    RESTORABLE: "readable and usable by the head",
+    MISS: "usable by the head although the probe does not read it",
+    DECOUPLED: "in the features, but the head does not use it when it is amplified",
+    DELETED: "no longer readable within the label, and nothing to amplify",
+}
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------------
+
+
+def sentence(j: Judged) -> str:
+    m = j.members[0]
+    cue = f"“{m.attribute}”"
+    over = f" (mean of {len(j.members)} models)" if len(j.members) > 1 else ""
+    if j.verdict == "inconclusive":
+        deleted = f" {cue} is not readable within the label either: {DELETED}." if j.taxonomy == DELETED else ""
+        closed = "; a closed gate says that this test could not look, not that there is no shortcut" if CLOSED in j.why else ""
+        return f"Whether the association with {cue} can be restored could not be judged: {'; '.join(j.why)}{closed}.{deleted}"
+    effect = (
+        f"raises the errors that follow it on conflicting rows by {_points(j.delta_csr)} and lowers worst-group accuracy by "
+        f"{_points(j.delta_wga)}{over}, p = {j.p:.3f} against a shuffled attribute"
+    )
+    if j.verdict == "shortcut":
+        return f"Amplifying {cue} inside the features {effect}: the head still uses it ({j.taxonomy}: {MEANING[j.taxonomy]})."
+    damage = " What it does is damage: errors that do not follow the attribute." if j.effect == "damage" else ""
+    return f"Amplifying {cue} inside the features {effect}: no restorable shortcut ({DECOUPLED}: {MEANING[DECOUPLED]}).{damage}"
+
+
+def estimates(j: Judged) -> list[Estimate]:
+    m = j.members[0]
+    seeds = "" if len(j.members) == 1 else f"mean over {len(j.members)} models with its t interval"
+    gain = f"at beta = {m.beta:g}; p is one-sided, against the shuffled attribute with its own gate"
+    found = [
+        estimate(
+            "gain of the conflict shortcut rate", j.delta_csr, "reliance", unit="change", n=m.n_conflict, group="Restoring",
+            p=None if math.isnan(j.p) else j.p, note="; ".join(filter(None, (gain, seeds))),
+        ),
+        estimate(
+            "drop of worst-group accuracy", j.delta_wga, "reliance", unit="change", n=m.n, group="Restoring",
+            note="; ".join(filter(None, (_floor(j), seeds))),
+        ),
+        estimate(
+            "gain beyond errors on aligned rows", j.excess, "reliance", unit="change", n=m.n, group="Restoring",
+            note="errors that follow the attribute, less those against it; noise raises both",
+        ),
+        estimate("worst-group accuracy", j.wga, "behaviour", unit="share", n=m.n, group="Before restoring", note=m.worst),
+        estimate("conflict shortcut rate", j.csr, "behaviour", unit="share", n=m.n_conflict, group="Before restoring"),
+        estimate(
+            "linear probe within label", j.probe, "encoding", unit="balanced accuracy", n=m.n, group="Readable",
+            note=f"chance {j.chance:.2f}; counts as readable from {j.line:.2f}",
+        ),
+    ]  # fmt: skip
+    if len(j.members) == 1:
+        for k, name in enumerate(m.value_name):
+            for when, rate in (("before", m.value_rate[0, k]), ("after", m.value_rate[1, k])):
+                shown = estimate(
+                    f"{name}, {when}", Interval(*rate), "behaviour", unit="share", n=int(m.value_size[k]),
+                    group="Shortcut rate by attribute value", note="other labels decided as this one",
+                )  # fmt: skip
+                found.append(shown)
+    return found
+
+
+def checks(j: Judged) -> list[Check]:
+    m = j.members[0]
+    several = len(j.members) > 1
+    gates = f"{j.n_open} of {len(j.members)} models have an open gate" if several else _say_gates(m)
+    fewest = min(one.exchangeable for one in j.members)
+    conflicts = min(one.n_conflict for one in j.members)
+    agreement = min(one.agreement for one in j.members)
+    draws = min(one.control.shape[1] for one in j.members)
+    lacking = sum(one.missing + one.missing_audit for one in j.members)
+    gain = np.mean([one.control[2, :draws, 1] for one in j.members], axis=0)
+    beside = math.nan if np.isnan(gain).any() else float(np.quantile(gain, 0.95))
+    return [
+        Check(name="a gate is open", passed=j.n_open > 0, decides=True, note=gates),
+        Check(
+            name="the attribute stands for a label", passed=all(one.aligned for one in j.members), decides=True,
+            note=f"{m.aligned} ({m.aligned_from})" if m.aligned else m.aligned_from,
+        ),
+        Check(
+            name=f"at least {SMALLEST_GROUP} conflicting test rows", passed=conflicts >= SMALLEST_GROUP, decides=True,
+            note=f"{conflicts}",
+        ),
+        Check(
+            name=f"at least {FEWEST_EXCHANGEABLE} rows or subjects can exchange the attribute",
+            passed=all(not one.exchange_reason for one in j.members), decides=True, note=f"{fewest}",
+        ),
+        Check(
+            name="the head as data decides like the model", passed=agreement >= AGREEMENT, decides=True,
+            note=f"on {agreement:.1%} of the test rows",
+        ),
+        Check(name=f"at least {DUE_DRAWS} draws of every control", passed=draws >= DUE_DRAWS, note=f"{draws}"),
+        Check(
+            name="the new errors follow the attribute",
+            passed=None if math.isnan(j.excess.value) else bool(j.excess.low > 0),
+            note="the gain of the conflict shortcut rate exceeds that of errors on aligned rows",
+        ),
+        Check(
+            name="beyond random directions of the same length",
+            passed=None if math.isnan(j.delta_csr.value) or math.isnan(beside) else bool(j.delta_csr.value > beside),
+            note="" if math.isnan(beside) else f"their 95th percentile is {beside:.3f}; decides nothing",
+        ),
+        Check(
+            name="worst-group accuracy has room to drop", passed=not j.floor,
+            note=f"floor: it starts below {FLOOR:g}, so that the drop says little" if j.floor else "",
+        ),
+        Check(name="the probes converged", passed=all(one.converged for one in j.members)),
+        Check(
+            name="every group is large enough", passed=not any(one.left_out for one in j.members),
+            note=f"left out of worst-group accuracy: {m.left_out}" if m.left_out else "",
+        ),
+        Check(
+            name="every row has a label and the attribute", passed=not lacking,
+            note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if lacking else "",
+        ),
+    ]  # fmt: skip
+
+
+def _points(change: Interval) -> str:
+    if math.isnan(change.value):
+        return "an undefined amount"
+    limits = "" if math.isnan(change.low) else f" ({100 * change.low:.1f} to {100 * change.high:.1f})"
+    return f"{100 * change.value:.1f} points{limits}"
+
+
+def _floor(j: Judged) -> str:
+    return f"floor: worst-group accuracy starts at {j.wga.value:.2f} and cannot drop much" if j.floor else ""
+
+
+def _say_gates(m: Measurement) -> str:
+    is_open = [bool(row.any()) for row in m.gate_open]
+    return "; ".join(f"{name}: {'open' if ok else 'closed'}" for name, ok in zip(m.classes, is_open, strict=True))
+
+
+# ---- exhibits ------------------------------------------------------------------------------------------------------------
+
+
+def exhibits(j: Judged, methods: Sequence[Judged]) -> list[Exhibit]:
+    m = j.members[0]
+    found: list[Exhibit] = [_beta_curves(j, 1), _beta_curves(j, 0), _taxonomy(j, methods), _groups(m)]
+    if len(methods) > 1 or len(j.members) > 1:
+        found += _comparison(methods)
+    found += [_gates(m), _controls(j), _ablations(j), _readability(m)]
+    if m.projection.shape[1]:
+        found += [_projection(m, k) for k in (0, 1)]
+    return found
+
+
+def _beta_curves(j: Judged, k: int) -> Curves:
+    m = j.members[0]
+    curve = _mean_table([one.change[:, k] for one in j.members])
+    band = np.mean([one.band[:, :, k] for one in j.members], axis=0)
+    series = {"ART": Curve(y=curve[:, 0], low=curve[:, 1], high=curve[:, 2])}
+    for c, name in ((0, "shuffled, own gate (decides)"), (1, "shuffled, gate forced open"), (2, "random direction")):
+        known = ~np.isnan(band[c, :, 0])
+        x = tuple(float(b) for b in m.betas[known])
+        series[name] = Curve(y=band[c, known, 0], low=band[c, known, 1], high=band[c, known, 2], x=x)
+    share = np.mean([one.closed_share for one in j.members])
+    return Curves(
+        title=f"{CHANGES[k].capitalize()} by strength",
+        caption="How the decisions change as the attribute's part of the features is amplified. ART with its 95 % interval; "
+        f"controls with their mean and the range from 5 % to 95 %. {share:.0%} of the shuffles closed every gate and change "
+        "nothing, as the procedure has it.",
+        x=m.betas,
+        series=series,
+        x_label="beta",
+        y_label=CHANGES[k],
+        hline=SUBSTANTIAL,
+        hline_label="counts as an effect",
+        vline=m.beta,
+        vline_label="decides",
+    )
+
+
+def _taxonomy(j: Judged, methods: Sequence[Judged]) -> Scatter:
+    points = [(one, method.name) for method in methods for one in method.members]
+    gain = [0.0 if math.isnan(one.delta_csr.value) and not one.is_open else one.delta_csr.value for one, _ in points]
+    return Scatter(
+        title="Readable against restorable",
+        caption=f"Right of the line the attribute is readable within the label, above the line restoring brings its errors back. "
+        f"Upper right: {RESTORABLE}. Lower right: {DECOUPLED}. Upper left: {MISS}. Lower left: {DELETED}. "
+        "The gain of the conflict shortcut rate is shown because a worst-group accuracy that starts low cannot drop.",
+        x=[one.read()[0].value for one, _ in points],
+        y=gain,
+        label=[f"{name}{'' if one.seed is None else f', seed {one.seed}'}" for one, name in points],
+        group=[name for _, name in points],
+        x_label="balanced accuracy of the linear probe within label",
+        y_label=CHANGES[1],
+        vline=j.line,
+        vline_label="readable",
+        hline=SUBSTANTIAL,
+        hline_label="restorable",
+        bands=(Band(axis="x", low=j.line, label="readable"), Band(axis="y", low=SUBSTANTIAL, label="restorable")),
+    )
+
+
+def _groups(m: Measurement) -> Bars:
+    names = ("before", f"after, beta = {m.beta:g}")
+    return Bars(
+        title="Accuracy by group, before and after",
+        caption="With 95 % intervals. A restored shortcut costs the groups whose attribute points to another label and spares "
+        "the others; damage costs all.",
+        labels=[f"{g} (n = {n})" for g, n in zip(m.group_name, m.group_size, strict=True)],
+        series={name: m.group_accuracy[k, :, 0] for k, name in enumerate(names)},
+        low={name: m.group_accuracy[k, :, 1] for k, name in enumerate(names)},
+        high={name: m.group_accuracy[k, :, 2] for k, name in enumerate(names)},
+        value_label="accuracy",
+    )
+
+
+def _gates(m: Measurement) -> Table:
+    C, A = m.gate_open.shape
+    reason = np.array(m.gate_reason, dtype=object).reshape(C, A)
+    rows = [
+        [m.classes[c], m.values[v], "open" if m.gate_open[c, v] else f"closed: {reason[c, v]}", m.gate_T[c, v],
+         int(m.gate_found[c, v]), int(m.gate_counts[c, v])]
+        for c in range(C) for v in range(A)
+    ]  # fmt: skip
+    return Table(
+        title="Gates",
+        caption=f"A direction is open where the value stands {m.tau:g} standard deviations or more from the rest of its class "
+        f"along it (T), on rows that did not choose it, with at least {m.n_min} rows on either side. "
+        + ("" if m.gated else "The gate was switched off: nothing is closed for T or counts."),
+        columns=("class", "value against the rest", "gate", "T", "rows to find", "rows to gate"),
+        rows=rows,
+    )
+
+
+def _controls(j: Judged) -> Table:
+    def cells(draws: np.ndarray) -> list[Cell | float]:
+        """Mean over draws with 5 % and 95 %, and the largest, of the drop of WGA and the gain of CSR."""
+        found: list[Cell | float] = []
+        for k in (0, 1):
+            value = draws[:, k]
+            low, high = np.quantile(value, [0.05, 0.95])
+            found += [Cell(value=value.mean(), low=low, high=high), float(value.max())]
+        return found
+
+    D = min(one.control.shape[1] for one in j.members)
+    mean = np.mean([one.control[:, :D] for one in j.members], axis=0)
+    first = [_cell(j.delta_wga), None, _cell(j.delta_csr), None]
+    rows: list[list[object]] = [["ART", *first, f"{j.effect}, p = {j.p:.3f}" if not math.isnan(j.p) else CLOSED]]
+    said = ("decides", "beside", "beside", "beside")
+    rows += [[name, *cells(mean[c]), said[c]] for c, name in enumerate(CONTROLS)]
+    overlap = float(np.mean([one.label_overlap for one in j.members]))
+    for name, (wga, csr, excess), shared in (
+        ("label direction", _label_change(j), overlap),
+        ("label direction less the attribute's", _label_beside(j), 0.0),
+    ):
+        effect = effect_of(wga, csr, excess)
+        if effect == "restoration" and shared >= SHARED:
+            effect = f"the attribute's direction too (cosine {shared:.2f})"
+        rows.append([name, _cell(wga), None, _cell(csr), None, effect])
+    return Table(
+        title="Controls",
+        caption="Changes at the deciding strength. Shuffles exchange the attribute within each class and run everything again; "
+        "random directions lie in the class's leading components beside the attribute's direction and move every row as far as "
+        "ART did. Restoration makes errors that follow the attribute; damage lowers worst-group accuracy without them, or "
+        "makes as many errors against it. Where label and attribute share a direction, amplifying the "
+        "label amplifies the attribute too; what is left of it is the label alone.",
+        columns=(
+            "intervention", "drop of WGA", "largest", "gain of CSR", "largest", "what it is",
+        ),
+        rows=rows,
+        highlight=(0, 1),
+    )  # fmt: skip
+
+
+def _label_change(j: Judged) -> tuple[Interval, Interval, Interval]:
+    """Drop of WGA, gain of CSR and its part beyond errors on aligned rows, along the label direction."""
+    k = j.members[0].ablation_name.index("label direction")
+    change = _mean_table([one.ablation_change[k] for one in j.members])
+    excess = _mean_table([one.ablation_excess[k] for one in j.members])
+    return Interval(*change[0]), Interval(*change[1]), Interval(*excess)
+
+
+def _label_beside(j: Judged) -> tuple[Interval, Interval, Interval]:
+    """The same along what the attribute leaves of the label direction."""
+    change = _mean_table([one.label_change for one in j.members])
+    return Interval(*change[0]), Interval(*change[1]), Interval(*_mean_table([one.label_excess for one in j.members]))
+
+
+def _ablations(j: Judged) -> Table:
+    m = j.members[0]
+    change = _mean_table([one.ablation_change for one in j.members])
+    curve = _mean_table([one.change for one in j.members])
+    rows: list[list[object]] = [
+        [step, name, _three(change[k, 0]), _three(change[k, 1])]
+        for k, (step, name) in enumerate(zip(m.ablation_step, m.ablation_name, strict=True))
+    ]
+    rows += [["beta", f"{b:g}", _three(curve[k, 0]), _three(curve[k, 1])] for k, b in enumerate(m.betas)]
+    used = {
+        "find": f"{m.direction} direction", "gate": "with gate" if m.gated else "without gate", "restore": f"{m.routing} label",
+        "rho": f"{m.rho:g}", "beta": f"{m.beta:g}",
+    }  # fmt: skip
+    return Table(
+        title="Ablations",
+        caption="One step changed at a time, the rest as it decides. Highlighted rows are the settings of this run.",
+        columns=("step", "variant", "drop of WGA", "gain of CSR"),
+        rows=rows,
+        highlight=tuple(k for k, row in enumerate(rows) if used[str(row[0])] == row[1]),
+    )
+
+
+def _readability(m: Measurement) -> Table:
+    return Table(
+        title="What probes read",
+        caption="Balanced accuracy on test rows of readouts fitted on audit rows. Readable says nothing about use.",
+        columns=("probe", "target", "accuracy", "chance", "readable from"),
+        rows=[
+            [PROBES[kind], TARGETS[target], _three(m.probe[k]), m.probe_chance[k], m.probe_line[k]]
+            for k, (kind, target) in enumerate(zip(m.probe_kind, m.probe_target, strict=True))
+        ],
+    )
+
+
+def _projection(m: Measurement, k: int) -> Scatter:
+    when = f"after restoring with beta = {m.beta:g}" if k else "before"
+    return Scatter(
+        title=f"Features {when}",
+        caption="Some test rows on the two leading principal components of the rows before and after together. A picture, not a "
+        "test: other directions are not shown.",
+        x=m.projection[k, :, 0],
+        y=m.projection[k, :, 1],
+        group=m.projection_group,
+        x_label="first component",
+        y_label="second component",
+    )
+
+
+# ---- several models ------------------------------------------------------------------------------------------------------
+
+
+def _comparison(methods: Sequence[Judged]) -> list[Exhibit]:
+    """Output behaviour, readability, restoration and controls by method (Tables 2 to 5); averages name their members."""
+    probes = list(zip(methods[0].members[0].probe_kind, methods[0].members[0].probe_target, strict=True))
+    reading = [_probe_of(kind, target) for kind, target in probes]
+    control = [_control_of(c) for c in range(len(CONTROLS))]
+    verdicts = Table(
+        title="Methods compared",
+        caption="Verdict and place in the taxonomy of every method; seeds of one method are judged together.",
+        columns=("method", "models", "open gate", "p", "verdict", "taxonomy", "what restoring does", "floor"),
+        rows=[
+            [j.name, len(j.members), j.n_open, j.p, str(j.verdict), j.taxonomy or "–", j.effect, "yes" if j.floor else ""]
+            for j in methods
+        ],
+    )
+    return [
+        verdicts,
+        _table_of(
+            methods, "Before restoring", "Decisions as they are: higher WGA and lower CSR are better.",
+            {"WGA": lambda one: one.wga.value, "CSR": lambda one: one.csr.value},
+        ),
+        _table_of(
+            methods, "Readability by method", "Balanced accuracy of each probe.",
+            {f"{PROBES[k]}: {TARGETS[t]}": read for (k, t), read in zip(probes, reading, strict=True)},
+        ),
+        _table_of(
+            methods, "Restoration by method", "Changes by restoring; a model whose gates are all closed counts as unchanged.",
+            {"drop of WGA": _change_of("delta_wga"), "gain of CSR": _change_of("delta_csr")},
+        ),
+        _table_of(
+            methods, "Controls by method", "Mean drop of WGA under each control.",
+            dict(zip(CONTROLS, control, strict=True)),
+        ),
+    ]  # fmt: skip
+
+
+def _table_of(methods: Sequence[Judged], title: str, caption: str, columns: dict[str, Callable[[Measurement], float]]) -> Table:
+    def cell(values: Sequence[float]) -> Cell:
+        mean = over_seeds(values)
+        return Cell(value=mean.value, low=mean.low, high=mean.high, reason=mean.reason)
+
+    rows: list[list[object]] = [
+        [j.name, len(j.members), *(cell([read(one) for one in j.members]) for read in columns.values())] for j in methods
+    ]
+    averaged = [j for j in methods if not j.name.startswith(REFERENCES)]
+    if len(averaged) > 1:
+        means = [cell([float(np.mean([read(one) for one in j.members])) for j in averaged]) for read in columns.values()]
+        rows.append([f"mean of {', '.join(j.name for j in averaged)}", sum(len(j.members) for j in averaged), *means])
+    note = (
+        " Means over seeds with 95 % t intervals; the last row names the methods that it averages." if len(averaged) > 1 else ""
+    )
+    return Table(title=title, caption=caption + note, columns=("method", "models", *columns), rows=rows)
+
+
+def _probe_of(kind: str, target: str) -> Callable[[Measurement], float]:
+    return lambda one: one.read(kind, target)[0].value
+
+
+def _control_of(c: int) -> Callable[[Measurement], float]:
+    return lambda one: float(one.control[c, :, 0].mean())
+
+
+def _change_of(name: str) -> Callable[[Measurement], float]:
+    return lambda one: 0.0 if not one.is_open else getattr(one, name).value
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _mean_table(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Value, low, high (…, 3) of one model as they are; of several, the mean over models with its t interval."""
+    if len(tables) == 1:
+        return tables[0]
+    stacked = np.stack([t[..., 0] for t in tables], axis=-1)
+    means = [over_seeds(values) for values in stacked.reshape(-1, len(tables))]
+    return np.array([[i.value, i.low, i.high] for i in means]).reshape(*stacked.shape[:-1], 3)
+
+
+def _cell(change: Interval) -> Cell:
+    return Cell(value=change.value, low=change.low, high=change.high, reason=change.reason)
+
+
+def _three(values: np.ndarray) -> Cell:
+    return Cell(value=values[0], low=values[1], high=values[2])

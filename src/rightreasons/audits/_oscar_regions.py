@@ -1,0 +1,248 @@
+"""From stored attribution maps to scores of regions: OSCAR's partitions, and the cohort's transforms to a common space."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from rightreasons import partitions
+from rightreasons.data import images
+from rightreasons.data.images import Geometry
+from rightreasons.errors import DataError, SettingError
+from rightreasons.evidence import View
+from rightreasons.stats import profiles
+from rightreasons.stats.spatial import region_centroids
+
+SMALL = 64  # images of fewer pixels a side are cut into half as many cells
+KINDS = ("grid:16", "grid:16x16", "superpixel:256", "atlas:labels.nii.gz")
+FOUND, ASSUMED = "the model's input", "assumed"
+UNKNOWN_SIZE = "the model's input size is not in its card, and its images cannot be read: give size="
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Regions of the image that all models are cut by.
+
+    Attributes
+    ----------
+    regions : (*size) region numbers, negative for no region
+    cells : of a grid along every axis; empty for other partitions
+    names : (R,) of the regions
+    note : what the user should know of it, such as labels without a voxel
+    """
+
+    name: str
+    regions: np.ndarray
+    cells: tuple[int, ...]
+    names: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def R(self) -> int:
+        return len(self.names)
+
+    @property
+    def centroids(self) -> np.ndarray:
+        return region_centroids(self.regions)
+
+
+def input_geometry(view: View, size: int | Sequence[int] | None, space: Sequence[int]) -> tuple[Geometry, str]:
+    """The geometry at which the model read its images, and whether it is known.
+
+    The card says it where the evidence was extracted here. Else `size`, else the shape of the first image, is taken for the
+    input's, and the images for whole; without images the maps are enlarged to at least `SMALL` pixels.
+    """
+    told = view.evidence.card.settings.get("geometry")
+    axes = len(space)
+    if size is None and told:
+        return Geometry(**dict(told)), FOUND
+    if size is not None:
+        asked = (size,) * axes if isinstance(size, int) else tuple(size)
+        if len(asked) != axes:
+            raise SettingError(f"size={size} has {len(asked)} axes and the maps {axes} {tuple(space)}: give one number for each")
+    elif view.cohort.has_images:
+        asked = images.shape(view.cohort.image[0], root=view.cohort.root)[:-1]
+        if len(asked) != axes:
+            raise DataError(f"the first image has {len(asked)} axes {asked} and the maps {axes} {tuple(space)}: give size=")
+    else:
+        asked = tuple(s * max(1, -(-SMALL // s)) for s in space)
+    if any(s < small for s, small in zip(asked, space, strict=True)):
+        raise SettingError(f"an input of {asked} is smaller than its maps {tuple(space)}: give size= of the model's input")
+    return Geometry(asked, mode="squash"), ASSUMED
+
+
+def default_partitions(size: Sequence[int]) -> tuple[str, str]:
+    """16x16 cells (8x8 in small images and in volumes, where cells are counted along three axes), and half as many beside."""
+    cells = 16 if min(size) >= SMALL and len(size) == 2 else 8
+    cells = min(cells, min(size))
+    return f"grid:{cells}", f"grid:{max(1, cells // 2)}"
+
+
+def partition(
+    spec: str,
+    size: Sequence[int],
+    *,
+    edges: Callable[[], np.ndarray],
+    affine: Callable[[], np.ndarray | None],
+    names: Mapping[Any, str] | str | None = None,
+) -> Partition:
+    """One partition by its name, such as those of `KINDS`.
+
+    Parameters
+    ----------
+    edges, affine : called where needed: mean edge image, and voxel of the input → world
+    names : label of an atlas → name of the region, or a file of them (JSON, or a table whose first two columns they are)
+    """
+    kind, _, rest = str(spec).partition(":")
+    if kind == "grid" and re.fullmatch(r"\d+(x\d+)*", rest):
+        counts = tuple(int(c) for c in rest.split("x"))
+        cells = counts * len(size) if len(counts) == 1 else counts
+        return Partition(_grid_name(cells), partitions.grid(size, cells), cells, tuple(_cell_names(cells)))
+    if kind == "superpixel" and rest.isdigit():
+        if len(size) != 2:
+            raise SettingError(f"{spec!r}: superpixels are for images, and the maps are volumes {tuple(size)}: grid or atlas")
+        regions = partitions.superpixel(edges(), int(rest))
+        R = int(regions.max()) + 1
+        note = "" if int(rest) == R else f"SLIC gave {R} superpixels where {rest} were asked for"
+        return Partition(f"{R} superpixels", regions, (), tuple(f"superpixel {r}" for r in range(R)), note)
+    if kind == "atlas" and rest:
+        return _atlas(rest, size, affine, names)
+    raise SettingError(f"{spec!r} is no partition; give such as {', '.join(KINDS)}")
+
+
+def scores(
+    view: View, recipe: str, cut: Sequence[Partition], region: str | float, affines: Sequence[np.ndarray] | None
+) -> list[np.ndarray]:
+    """Region scores (n, R) of every partition: maps rectified, scaled to sum 1 each, brought to the common space, enlarged.
+
+    Parameters
+    ----------
+    region : "mean", "saliency", or a percentile from 0 to 100
+    affines : of every row, input pixel → pixel of the common space; None where the images share one as they are
+    """
+    statistic, percentile = _statistic(region)
+    found: list[list[np.ndarray]] = [[] for _ in cut]
+    for rows, block in view.blocks(recipe, chunks=1):
+        maps = normalised(block)
+        if affines is not None:
+            maps = np.stack([moved(m, affines[row], cut[0].regions.shape) for m, row in zip(maps, rows, strict=True)])
+        for k, part in enumerate(cut):
+            found[k].append(profiles.region_scores(maps, part.regions, statistic, percentile))
+    return [np.concatenate(part) for part in found]
+
+
+def normalised(maps: np.ndarray) -> np.ndarray:
+    """Maps (n, *space) without their negative part, of sum 1 each; an empty map stays zero (sec. IV-D)."""
+    positive = np.maximum(np.asarray(maps, dtype=np.float64), 0.0)
+    total = positive.reshape(len(positive), -1).sum(axis=1).reshape(-1, *(1,) * (positive.ndim - 1))
+    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
+
+
+def row_affines(view: View, axes: int) -> list[np.ndarray] | None:
+    """The transform of every row to the common space, from the cohort's `transform` column; None without one.
+
+    A transform is a file (.npy or text) of a matrix (axes + 1, axes + 1) from pixels of the model's input to pixels of the common
+    space, which has the input's size. Displacement fields are refused: they are applied to images, before the model sees them.
+    """
+    if view.cohort.transform is None:
+        return None
+    return [_read_affine(str(name), view.cohort.root, axes) for name in view.cohort.transform]
+
+
+def moved(values: np.ndarray, affine: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Values over a small or full map of the input, in the common space at `size`: linear, 0 outside the image."""
+    scale = np.array(values.shape) / np.array(size)
+    back = np.linalg.inv(affine)
+    matrix = scale[:, None] * back[:-1, :-1]
+    offset = scale * (back[:-1, -1] + 0.5) - 0.5
+    # A pixel in the outer half of the image's last pixel is still in the image.
+    padded = np.pad(values, 1, mode="edge")
+    return ndimage.affine_transform(padded, matrix, offset + 1, output_shape=tuple(size), order=1, mode="constant")
+
+
+# ---- what the functions above use ----------------------------------------------------------------------------------------
+
+
+def _grid_name(cells: Sequence[int]) -> str:
+    return "x".join(map(str, cells)) + " cells"
+
+
+def _cell_names(cells: Sequence[int]) -> list[str]:
+    axes = ("row", "column") if len(cells) == 2 else ("x", "y", "z")
+    where = np.stack(np.unravel_index(np.arange(int(np.prod(cells))), tuple(cells)), axis=1)
+    return [", ".join(f"{axis} {i + 1}" for axis, i in zip(axes, place, strict=True)) for place in where.tolist()]
+
+
+def _atlas(
+    path: str, size: Sequence[int], affine: Callable[[], np.ndarray | None], names: Mapping[Any, str] | str | None
+) -> Partition:
+    target = affine() if path.endswith((".nii", ".nii.gz")) else None
+    regions = partitions.atlas(path, size, target_affine=target)
+    labels, dropped = partitions.atlas_labels(path, size, target_affine=target)
+    if len(labels) < 4:
+        raise DataError(f"{path}: {len(labels)} regions lie in the images, at least 4 are needed: check that the two overlap")
+    known = _names(names)
+    called = tuple(known.get(int(label), f"label {label}") for label in labels)
+    lost = ", ".join(known.get(int(label), str(label)) for label in dropped)
+    note = f"without a voxel at this resolution, and left out: {lost}" if len(dropped) else ""
+    return Partition(f"atlas {Path(path).name}", regions, (), called, note)
+
+
+def _names(given: Mapping[Any, str] | str | None) -> dict[int, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, str):
+        return {int(label): str(name) for label, name in given.items()}
+    path = Path(given)
+    if not path.is_file():
+        raise SettingError(f"no file of region names at {path}: give JSON, or a table whose first two columns are label and name")
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix == ".json":
+        return {int(label): str(name) for label, name in json.loads(text).items()}
+    rows = (
+        csv.reader(text.splitlines())
+        if path.suffix == ".csv"
+        else (re.split(r"\t|\s+", line.strip()) for line in text.splitlines())
+    )
+    found = {int(row[0]): row[1].strip() for row in rows if len(row) > 1 and row[0].strip().isdigit()}
+    if not found:
+        raise SettingError(f"{path} names no region: its first two columns must be a whole number and a name")
+    return found
+
+
+def _statistic(region: str | float) -> tuple[str, float]:
+    if region in ("mean", "saliency"):
+        return str(region), 50.0
+    if isinstance(region, int | float) and not isinstance(region, bool):
+        return "percentile", float(region)
+    raise SettingError(f"region={region!r} is no statistic of a region; give mean, saliency, or a percentile from 0 to 100")
+
+
+def _read_affine(name: str, root: Path, axes: int) -> np.ndarray:
+    path = Path(root) / name
+    if not name or not path.is_file():
+        raise DataError(f"transform {name!r} is no file in {root}: every row needs one, or leave transform= out")
+    if path.suffix not in (".npy", ".txt", ".mat"):
+        raise DataError(
+            f"transform {path} is not applied to maps: give a matrix (.npy, .txt) from pixels of the input to pixels of the "
+            "common space; for a displacement field, warp the images themselves before the models see them"
+        )
+    try:
+        found = np.load(path) if path.suffix == ".npy" else np.loadtxt(path)
+    except ValueError as error:
+        raise DataError(f"transform {path} is no matrix of numbers ({error}): give ({axes + 1}, {axes + 1})") from error
+    matrix = np.asarray(found, dtype=np.float64)
+    if matrix.shape != (axes + 1, axes + 1) or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
+        raise DataError(
+            f"transform {path} has shape {matrix.shape}; an invertible matrix ({axes + 1}, {axes + 1}) is expected. A "
+            "displacement field is not applied to maps: warp the images themselves before the models see them"
+        )
+    return matrix

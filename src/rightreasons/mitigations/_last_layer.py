@@ -1,0 +1,99 @@
+"""The last linear layer of a classifier: held-out rows to fit it on, what it reads, and a copy of the network with a new one."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, ModelError
+from rightreasons.mitigations._contract import Rows, audit_half, grouped
+from rightreasons.models._cut import layer
+from rightreasons.models._layers import is_linear, read_layers
+from rightreasons.models.classifier import Classifier
+
+
+def held_out(classifier: Classifier, cohort: Cohort, rng: np.random.Generator, attribute: str | None = None) -> Rows:
+    """A seeded half of the audit rows on which the classifier was not fitted by an earlier mitigation; every class is there."""
+    if cohort.splits is not None:
+        cohort = cohort.select(~(np.isin(cohort.id.astype(str), sorted(classifier.used)) & (cohort.splits == "audit")))
+    rows = grouped(classifier, audit_half(cohort, rng, attribute), attribute)
+    absent = [str(rows.names[0][c]) for c in range(rows.C) if c not in rows.y]
+    if absent:
+        raise DataError(
+            f"the last layer of {classifier.name} is fitted on a half of the audit rows ({len(rows)}), which have none of class "
+            f"{', '.join(absent[:12])}: give audit rows of every class, or a model that knows only the cohort's"
+        )
+    return rows
+
+
+def standard(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (d,) of inputs (n, d); the deviation of a constant one is 1."""
+    mean, std = z.mean(axis=0), z.std(axis=0)
+    return mean, np.where(std > 1e-8 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+
+
+def last_inputs(classifier: Classifier, features: np.ndarray) -> np.ndarray:
+    """Features (n, d) to what the last linear layer reads, (n, d'); no change where that layer is the head."""
+    *before, last = classifier.head_data.layers
+    if last.kind != "linear":
+        raise ModelError(f"the head of {classifier.name} ends with {last.name or last.kind} and not with a linear layer to refit")
+    for each in before:
+        features = each(features)
+    return features
+
+
+def with_last_layer(classifier: Classifier, weight: np.ndarray, bias: np.ndarray) -> Classifier:
+    """A copy whose logits are `weight @ last_inputs + bias`, weight (C, d') and bias (C,).
+
+    A network with one logit, or read at one of several, gets the difference of the two rows: the logits (0, z) tell the same.
+    """
+    made = classifier.copy()
+    homes = _homes(made)
+    if made.output is not None or _width(homes[0]) == 1:
+        row = made.output or 0
+        for home in homes:
+            _write(home, weight[1] - weight[0], bias[1] - bias[0], row)
+        weight, bias = weight - weight[0], bias - bias[0]
+    elif made.cut.reads:  # the logits are the mean of several layers side by side
+        widths = [homes[made.cut.reads.index(point)].weight[0].numel() for point in range(max(made.cut.reads) + 1)]
+        blocks = np.split(weight, np.cumsum(widths)[:-1], axis=1)
+        for home, point in zip(homes, made.cut.reads, strict=True):
+            _write(home, blocks[point] * (len(homes) / made.cut.reads.count(point)), bias)
+    else:
+        _write(homes[0], weight, bias)
+    found = made.head_data.layers[-1].arrays
+    if not all(np.allclose(found[name], value, rtol=1e-3, atol=1e-4) for name, value in (("weight", weight), ("bias", bias))):
+        raise ModelError(f"the last layer of {made.name} did not take its new weights: it is computed from others")
+    return made
+
+
+Home = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+
+
+def _homes(classifier: Classifier) -> list[Home]:
+    """The modules of the last linear layer: one, or several side by side."""
+    named = [name for name in classifier.cut.head if name.endswith("()") or read_layers(layer(classifier.module, name), name)]
+    homes: list[Home] = []
+    for name in named if classifier.cut.reads else named[-1:]:
+        module = None if name.endswith("()") else layer(classifier.module, name)
+        if not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) or not is_linear(module):
+            raise ModelError(f"the head of {classifier.name} ends with {name!r}, which is no linear layer to refit")
+        if module.bias is None:
+            raise ModelError(f"{name!r} of {classifier.name} has no bias, and a refitted head needs one: build it with bias=True")
+        homes.append(module)
+    return homes
+
+
+def _width(home: Home) -> int:
+    return len(home.weight)
+
+
+def _write(home: Home, weight: np.ndarray, bias: np.ndarray | float, row: int | None = None) -> None:
+    where = slice(None) if row is None else row
+    if home.bias is None:
+        return
+    with torch.no_grad():
+        home.weight[where] = torch.as_tensor(weight).to(home.weight).reshape(home.weight[where].shape)
+        home.bias[where] = torch.as_tensor(bias).to(home.bias)

@@ -1,0 +1,110 @@
+"""Balanced: train anew on rows in which the attribute says nothing about the label (ART, sec. 5).
+
+Subsampling to the smallest group is the default; reweighting keeps all rows and gives every group the same total weight.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import SettingError
+from rightreasons.mitigations._contract import (
+    Select,
+    completed,
+    every_group,
+    fresh,
+    grouped,
+    handed_on,
+    seed_of,
+    selection,
+    settings_in,
+)
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.training import train
+
+STARTS = "start"
+
+
+def mitigate(
+    classifier: Classifier,
+    cohort: Cohort,
+    *,
+    rng: np.random.Generator,
+    attribute: str | None = None,
+    how: Literal["subsample", "reweight"] = "subsample",
+    start: str | None = None,
+    select: Select | None = None,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
+    weight_decay: float = 0.01,
+    schedule: Literal["cosine"] | None = "cosine",
+    warmup: float = 0.0,
+    patience: int | None = 5,
+    clip: float | None = 1.0,
+    amp: bool | Literal["bf16", "fp16"] | None = None,
+    augment: str | None = None,
+    folder: str | Path | None = None,
+    device: str | torch.device | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    cache: str | Path | None = None,
+) -> Classifier:
+    """Cross-entropy on balanced train rows; the epoch is chosen on the val rows as they are.
+
+    Parameters
+    ----------
+    attribute : whose groups with the label are balanced; the cohort's first by default
+    how : "subsample" every (label, attribute) group to the smallest, or "reweight" all rows
+    start : starting weights, see `_contract.fresh`
+    select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
+    """
+    if how not in ("subsample", "reweight"):
+        raise SettingError(f"how is {how!r}: give subsample or reweight")
+    settings = settings_in(mitigate, locals())
+    seed = seed_of(rng)
+    cohort = completed(cohort, rng)
+    by = select or selection(classifier, cohort, attribute)
+    starting = fresh(classifier, rng, start)
+    weights, chosen = balance(classifier, cohort, attribute, how, rng)
+    new = train(
+        starting, cohort, attribute=attribute, weights=weights, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer,
+        weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=by, patience=patience, clip=clip, amp=amp,
+        augment=augment, seed=seed, folder=folder, device=device, regime="balanced", threads=threads, workers=workers,
+        cache=cache,
+    )  # fmt: skip
+    return handed_on(new, classifier, "balanced", settings, selected=by, keeps=False, chosen=chosen)
+
+
+def balance(
+    classifier: Classifier, cohort: Cohort, attribute: str | None, how: str, rng: np.random.Generator
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """(n,) weight of every row of the cohort, 0 for those that do not fit, and what the card should know.
+
+    A weight column of the cohort is multiplied in; with "reweight" the groups are equal in its sums.
+    """
+    rows = grouped(classifier, cohort.on("train"), attribute)
+    size = every_group(rows, what="balanced training")
+    own = np.ones(len(rows)) if rows.cohort.weight is None else rows.cohort.weight
+    present = np.flatnonzero(size)
+    weight = np.zeros(len(rows))
+    if how == "subsample":
+        smallest = int(size[present].min())
+        for g in present:
+            members = rng.permutation(np.flatnonzero(rows.group == g))[:smallest]
+            weight[members] = own[members]
+        chosen: dict[str, Any] = {"rows per group": smallest}
+    else:
+        total = np.bincount(rows.group, weights=own, minlength=len(size))
+        weight = own * own.sum() / (len(present) * np.where(total > 0, total, 1.0)[rows.group])
+        chosen = {"rows per group": {rows.name(g): int(size[g]) for g in present.tolist()}}
+    place = {name: k for k, name in enumerate(cohort.id)}
+    found = np.zeros(len(cohort))
+    found[[place[name] for name in rows.cohort.id]] = weight
+    return found, chosen

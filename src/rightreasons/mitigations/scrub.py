@@ -1,0 +1,121 @@
+"""A-SCRUB: keep what a frozen teacher says while the features lose the attribute within each class (ART, sec. 4).
+
+Steps alternate between
+
+    min   T² · KL(teacher ‖ student at temperature T = 4) + task CE
+    max   association CE
+
+The last epochs have only the first kind, as in SCRUB, so that what the ascent disturbed is mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import SettingError
+from rightreasons.mitigations._association import Association, Unlearning
+from rightreasons.mitigations._contract import settings_in
+from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.training import Batch
+
+STARTS = "model"
+
+
+def mitigate(
+    classifier: Classifier,
+    cohort: Cohort,
+    *,
+    rng: np.random.Generator,
+    attribute: str | None = None,
+    mu: float | Sequence[float] = (0.1, 0.3, 1.0),
+    temperature: float = 4.0,
+    teacher: float = 1.0,
+    ascent: float = 0.7,
+    keep: float = 0.05,
+    epochs: int = 10,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
+    weight_decay: float = 0.01,
+    schedule: Literal["cosine"] | None = "cosine",
+    warmup: float = 0.0,
+    clip: float | None = 1.0,
+    amp: bool | Literal["bf16", "fp16"] | None = None,
+    augment: str | None = None,
+    folder: str | Path | None = None,
+    device: str | torch.device | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    cache: str | Path | None = None,
+) -> Classifier:
+    """A new model that unlearned the association of `attribute` with the label. What is not explained here is `train`'s.
+
+    Parameters
+    ----------
+    mu : weight of the association in the ascent; of several, the best on validation rows is kept
+    teacher : weight of the KL divergence from the model given
+    ascent : share of the epochs, from the first, in which every other step ascends
+    keep : task accuracy on validation rows (mean over groups) that may be lost
+    """
+    settings = settings_in(mitigate, locals())
+    refuse_share("keep", keep)
+    refuse_share("ascent", ascent)
+    if not 0 < temperature < np.inf or not 0 <= teacher < np.inf:
+        raise SettingError(f"temperature is {temperature} and teacher {teacher}: give a number above 0, and one of at least 0")
+    values = strengths("mu", mu)
+    start = begin(classifier, cohort, rng, attribute, batch, Running(folder, device, threads, workers, cache))
+    own = {"temperature": temperature, "teacher": teacher}
+
+    def objective(head: Association, m: float) -> Scrub:
+        return Scrub(head, start.rows.attribute, m, of=classifier, ascends=round(ascent * epochs), **own)
+
+    candidates = tuned(start, objective, values, regime="scrub", settings=settings)
+    return finish(start, "scrub", settings, candidates, keep)
+
+
+def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T² · KL(teacher ‖ student) of logits (b, C) at a temperature, mean over rows."""
+    log_student = torch.log_softmax(student.float() / temperature, dim=1)
+    log_teacher = torch.log_softmax(teacher.float() / temperature, dim=1)
+    return nn.functional.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True) * temperature**2
+
+
+class Scrub(Unlearning):
+    """Even steps of the first `ascends` epochs ascend on the association, all others descend on teacher and task."""
+
+    def __init__(
+        self,
+        association: Association,
+        attribute: str,
+        mu: float,
+        *,
+        of: Classifier,
+        ascends: int,
+        temperature: float,
+        teacher: float,
+    ) -> None:
+        super().__init__(association, attribute, mu)
+        self.ascends, self.temperature, self.teacher = ascends, temperature, teacher
+        self._teacher = of.copy()  # a Classifier is no module: its weights are neither trained nor stored with the checkpoints
+        self._teacher.module.eval()
+
+    def to(self, *args: Any, **kwargs: Any) -> Scrub:
+        self._teacher.module.to(*args, **kwargs)
+        return super().to(*args, **kwargs)
+
+    def forward(self, classifier: Classifier, batch: Batch) -> Tensor:
+        z, logits = classifier.read(batch.x)
+        if batch.epoch < self.ascends and batch.step % 2 == 0:
+            return -self.mu * self.features_only(z, batch) + self.head_only(z, batch)
+        with torch.no_grad():
+            said = self._teacher.logits(batch.x)
+        kept = self.teacher * distillation(logits, said, self.temperature)
+        return kept + self.task(logits, batch) + self.head_only(z, batch)

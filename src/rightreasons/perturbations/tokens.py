@@ -1,0 +1,320 @@
+"""Tokens and regions that are left out, filled or disturbed: deletion, missingness and noise (TSI, appendices B, C.1 and C.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+from torch.nn import functional as F
+
+from rightreasons.attributions import _tokens as sequence
+from rightreasons.attributions._fill import FILLS, filled
+from rightreasons.attributions.token_influence import cells, patch_of
+from rightreasons.data import images
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, SettingError
+from rightreasons.families import suggest
+from rightreasons.models import recipes
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.recipes import Maker, Pass
+from rightreasons.perturbations import Perturbation, generator, seeds
+
+OBJECTS = ("box", "mask", "fov")
+DARK = 0.06
+"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
+REGIONS = ("inside", "outside")
+
+
+def cover(*, by: str = "box", patch: int = 0) -> Maker:
+    """`tokens@box`, `tokens@mask`, `tokens@fov`: (b, gh, gw) share of each token that the row's object covers.
+
+    NaN where a row has no object; one that the crop removed covers 0 of every token. The field of view (fov) is computed from the
+    pixels (`field_of_view`), so every row has one.
+
+    Parameters
+    ----------
+    patch : pixels along a side of a cell, for networks without tokens; 0: the network's own patches
+    """
+    _refuse_unknown("tokens", by, OBJECTS)
+
+    def make(batch: Pass) -> Tensor:
+        cohort, rows = batch.source
+        sides = patch_of(batch.classifier, patch)
+        grid = _grid(batch.classifier, sides, patch)
+        if by == "fov":
+            share = np.stack([_cell_means(field_of_view(p), sides, grid) for p in batch.pixels.cpu().numpy()])
+        else:
+            share = np.stack([_share(cohort, row, by, batch.classifier, sides, grid) for row in rows])
+        return torch.from_numpy(share).to(batch.x)
+
+    return Maker(make, _read_columns(by), check=_has_cells(patch), may_lack=True)
+
+
+def drop(*, map: str = "token_influence", top: int = 1, explain: str = "label", draw: int = 0) -> Perturbation:
+    """The network without the tokens of largest map value.
+
+    Parameters
+    ----------
+    map : an attribution, with at most one setting, such as `gradcam(layer=norm)`; or "random"
+    explain : whose class the map explains: "label" or "predicted"
+    draw : for "random": which draw, seeded by each row's id
+    """
+    arrays, rank = _ranking(map, top, explain, draw)
+
+    def change(batch: Pass) -> Pass:
+        seen = _read(batch)
+        gone = rank(batch, seen.grid)
+        kept = torch.ones(len(gone), seen.count, dtype=torch.bool, device=gone.device).scatter_(1, gone, False)
+        return batch.with_network(lambda x: _kept(seen, kept))
+
+    return Perturbation(change, _columns(arrays), arrays, check=sequence.check)
+
+
+def keep(*, region: str = "inside", by: str = "box") -> Perturbation:
+    """The network on the tokens inside the object alone, or on all others; undefined where there are none."""
+    _refuse_unknown("region", region, REGIONS)
+    _refuse_unknown("by", by, OBJECTS)
+
+    def change(batch: Pass) -> Pass:
+        seen, covered = _read(batch), batch.arrays[f"tokens@{by}"].flatten(1)
+        kept = covered > 0 if region == "inside" else covered == 0
+        undefined = ~kept.any(1)
+        return batch.with_network(lambda x: _kept(seen, kept | undefined[:, None]), undefined)
+
+    return Perturbation(change, _read_columns(by), (f"tokens@{by}",), check=sequence.check, may_lack=True)
+
+
+def fill(
+    *, map: str = "token_influence", top: int = 1, fill: str = "zero", patch: int = 0, explain: str = "label", draw: int = 0
+) -> Perturbation:
+    """The patches that `drop` leaves out, covered instead: what a network does with missing pixels (TSI, appendix B).
+
+    Parameters
+    ----------
+    fill : "zero" (in normalised space), "black", "mean" or "blur"
+    patch : pixels along a side of a cell, for networks without tokens
+    """
+    _refuse_unknown("fill", fill, FILLS)
+    arrays, rank = _ranking(map, top, explain, draw)
+
+    def change(batch: Pass) -> Pass:
+        sides = patch_of(batch.classifier, patch)
+        grid = _grid(batch.classifier, sides, patch)
+        gone = torch.zeros(len(batch.x), prod(grid), dtype=torch.bool, device=batch.x.device)
+        gone.scatter_(1, rank(batch, grid), True)
+        here = gone[:, cells(batch.x.shape[2:], sides, batch.x.device).clamp(max=prod(grid) - 1)]
+        x = torch.where(here[:, None], filled(batch.classifier, batch.x, fill), batch.x)
+        return batch.with_network(lambda _: batch.classifier.read(x))
+
+    return Perturbation(change, _columns(arrays), arrays, check=_has_cells(patch))
+
+
+def noise(*, region: str = "inside", by: str = "box", sd: float = 0.25, draw: int = 0) -> Perturbation:
+    """Gaussian noise on the pixels inside the object, or outside it (TSI, eq. 3); undefined where there are none.
+
+    The noise of a row and a draw is one field, of which the inside and the outside are parts.
+
+    Parameters
+    ----------
+    sd : standard deviation, of pixels in [0, 1]
+    """
+    _refuse_unknown("region", region, REGIONS)
+    _refuse_unknown("by", by, OBJECTS)
+    if not sd > 0:
+        raise SettingError(f"sd={sd}: give a standard deviation above 0, of pixels in [0, 1]")
+
+    def change(batch: Pass) -> Pass:
+        cohort, rows = batch.source
+        views = batch.pixels.cpu().numpy()
+        found = [field_of_view(v) if by == "fov" else _pixels(cohort, row, by, batch.classifier) for v, row in zip(views, rows)]
+        size = batch.x.shape[2:]
+        here = np.stack([np.zeros(size, bool) if f is None else f if region == "inside" else ~f for f in found])
+        area = torch.from_numpy(here).to(batch.x.device)
+        field = torch.stack(
+            [torch.randn(batch.x.shape[1:], generator=generator(s)) for s in seeds(cohort.id[rows], "noise", draw)]
+        )
+        disturbed = (batch.pixels + sd * field.to(batch.x) * area[:, None]).clamp(0, 1)
+        return batch.with_pixels(disturbed, ~area.flatten(1).any(1))
+
+    return Perturbation(change, _read_columns(by), may_lack=True)
+
+
+def field_of_view(pixels: np.ndarray) -> np.ndarray:
+    """(*size) the part of an image (c, *size) in [0, 1] that its dark surround does not reach: all of it where it has none.
+
+    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border.
+    """
+    bright = pixels.max(0)
+    border = np.zeros(bright.shape, bool)
+    for axis in range(bright.ndim):
+        for side in (0, -1):
+            border[(slice(None),) * axis + (side,)] = True
+    dark = bright <= bright[border].min() + DARK
+    pieces, _ = ndimage.label(dark)
+    surround = np.isin(pieces, np.unique(pieces[border & dark]))
+    return np.ones(bright.shape, bool) if surround.all() or bright[border].min() > 2 * DARK else ~surround
+
+
+# ---- which tokens --------------------------------------------------------------------------------------------------------
+
+
+def _ranking(map: str, top: int, explain: str, draw: int) -> tuple[tuple[str, ...], Callable[[Pass, tuple[int, ...]], Tensor]]:
+    """Arrays that are read, and a function of a pass and a grid: (b, top) the cells to take away."""
+    if not isinstance(top, int) or top < 1:
+        raise SettingError(f"top={top}: give how many tokens, 1 or more")
+    if map == "random":
+        return (), lambda batch, grid: _random(batch, _few(top, grid), prod(grid), draw)
+    name = recipes.map_name(map, explain)
+    recipes.make(name)
+
+    def ranked(batch: Pass, grid: tuple[int, ...]) -> Tensor:
+        values = batch.arrays[name]
+        if tuple(values.shape[1:]) != grid:
+            if any(v < g for v, g in zip(values.shape[1:], grid)):
+                raise SettingError(
+                    f"{name!r} has cells {tuple(values.shape[1:])} and there are tokens {grid}: rank by a finer map"
+                )
+            values = F.adaptive_avg_pool2d(values[:, None], (grid[0], grid[1]))[:, 0]
+        # A stable order, so that equal values always rank the same.
+        return torch.argsort(values.flatten(1), dim=1, descending=True, stable=True)[:, : _few(top, grid)]
+
+    return (name,), ranked
+
+
+def _random(batch: Pass, top: int, count: int, draw: int) -> Tensor:
+    cohort, rows = batch.source
+    orders = [torch.randperm(count, generator=generator(s)) for s in seeds(cohort.id[rows], "random tokens", draw)]
+    return torch.stack(orders)[:, :top].to(batch.x.device)
+
+
+def _few(top: int, grid: tuple[int, ...]) -> int:
+    if top >= prod(grid):
+        raise SettingError(f"top={top} of {prod(grid)} tokens: give fewer, so that some remain")
+    return top
+
+
+def _columns(arrays: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(column for name in arrays for column in recipes.make(name).reads))
+
+
+def _read(batch: Pass) -> sequence.Tokens:
+    """The batch at the door of the first block, once for all that leaves tokens out."""
+    return batch.once("tokens", lambda: sequence.read(batch.classifier, batch.x))  # type: ignore[no-any-return]
+
+
+def _kept(seen: sequence.Tokens, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """(b, d) features and (b, C) logits through the tokens that are kept, (b, T); images of equal count run together."""
+    count, order = kept.sum(1), []
+    found: list[tuple[Tensor, Tensor]] = []
+    for n in count.unique().tolist():
+        image = (count == n).nonzero()[:, 0]
+        patches = kept[image].nonzero()[:, 1].view(len(image), n)
+        found.append(seen.read(image, seen.keeping(patches)))
+        order.append(image)
+    back = torch.cat(order).argsort()
+    features, logits = (torch.cat(parts)[back] for parts in zip(*found))
+    return features, logits
+
+
+# ---- where an object lies ------------------------------------------------------------------------------------------------
+
+
+def _share(
+    cohort: Cohort, row: int, by: str, classifier: Classifier, sides: tuple[int, ...], grid: tuple[int, ...]
+) -> np.ndarray:
+    """(gh, gw) share of each cell that the object of a row covers."""
+    if not _has(cohort, row, by):
+        return np.full(grid, np.nan, np.float32)
+    if by == "box":
+        source = images.shape(cohort.image[row], root=cohort.root)
+        placed = images.place_boxes(_boxes(cohort)[row], source, classifier.geometry)
+        return united(placed, sides, grid)
+    return _cell_means(_mask(cohort, row, classifier), sides, grid)
+
+
+def _cell_means(mask: np.ndarray, sides: tuple[int, ...], grid: tuple[int, ...]) -> np.ndarray:
+    """(gh, gw) share of each cell's pixels that are in a mask."""
+    mask = mask[tuple(slice(0, side * g) for side, g in zip(sides, grid))]
+    total = np.add.reduceat(mask.astype(np.float32), np.arange(0, mask.shape[0], sides[0]), axis=0)
+    area = np.add.reduceat(np.ones(mask.shape, np.float32), np.arange(0, mask.shape[0], sides[0]), axis=0)
+    for axis in range(1, mask.ndim):
+        at = np.arange(0, mask.shape[axis], sides[axis])
+        total, area = np.add.reduceat(total, at, axis=axis), np.add.reduceat(area, at, axis=axis)
+    return (total / area).astype(np.float32)
+
+
+def united(boxes: np.ndarray, sides: tuple[int, ...], grid: tuple[int, ...]) -> np.ndarray:
+    """(gh, gw) share of each cell of `sides` pixels that boxes (k, 4) of x0, y0, x1, y1 cover together."""
+    edges = [np.arange(g + 1) * float(side) for g, side in zip(grid, sides)]
+    ys, xs = (np.unique(np.concatenate([e, boxes[:, [a, a + 2]].ravel()])) for e, a in zip(edges, (1, 0)))
+    ys, xs = (np.clip(v, 0, e[-1]) for v, e in zip((ys, xs), edges))
+    # Between neighbouring edges a rectangle is covered whole or not at all.
+    y, x = (ys[:-1] + ys[1:]) / 2, (xs[:-1] + xs[1:]) / 2
+    covered = np.zeros((len(y), len(x)))
+    for x0, y0, x1, y1 in boxes:
+        covered[np.ix_((y > y0) & (y < y1), (x > x0) & (x < x1))] = 1.0
+    area = covered * np.diff(ys)[:, None] * np.diff(xs)[None]
+    out = np.zeros(grid)
+    rows, columns = (np.minimum(np.searchsorted(e, v, side="right") - 1, g - 1) for e, v, g in zip(edges, (y, x), grid))
+    np.add.at(out, np.ix_(rows, columns), area)
+    return (out / prod(sides)).astype(np.float32)
+
+
+def _pixels(cohort: Cohort, row: int, by: str, classifier: Classifier) -> np.ndarray | None:
+    """(*size) input pixels in the object of a row; None where it has none."""
+    if not _has(cohort, row, by):
+        return None
+    if by == "mask":
+        return _mask(cohort, row, classifier)
+    geometry = classifier.geometry
+    source = images.shape(cohort.image[row], root=cohort.root)
+    return images.boxes_to_mask(images.place_boxes(_boxes(cohort)[row], source, geometry), geometry.size)
+
+
+def _read_columns(by: str) -> tuple[str, ...]:
+    return () if by == "fov" else (by,)
+
+
+def _has(cohort: Cohort, row: int, by: str) -> bool:
+    return len(_boxes(cohort)[row]) > 0 if by == "box" else bool(_masks(cohort)[row])
+
+
+def _mask(cohort: Cohort, row: int, classifier: Classifier) -> np.ndarray:
+    return images.load_mask(_masks(cohort)[row], classifier.geometry, root=cohort.root)
+
+
+def _boxes(cohort: Cohort) -> Any:
+    if cohort.box is None:
+        raise DataError(f"cohort '{cohort.name}' has no boxes: give box= when reading the manifest")
+    return cohort.box
+
+
+def _masks(cohort: Cohort) -> Any:
+    if cohort.mask is None:
+        raise DataError(f"cohort '{cohort.name}' has no masks: give mask= when reading the manifest")
+    return cohort.mask
+
+
+def _grid(classifier: Classifier, sides: tuple[int, ...], patch: int) -> tuple[int, ...]:
+    """Cells along each axis; the network's own patches leave out what does not fill one, given ones cut the last."""
+    size = classifier.geometry.size
+    return tuple(-(-s // side) if patch else s // side for s, side in zip(size, sides))
+
+
+def _has_cells(patch: int) -> Callable[[Classifier], None]:
+    """Refuse a network without patches of its own where no size of a cell is given."""
+
+    def check(classifier: Classifier) -> None:
+        patch_of(classifier, patch)
+
+    return check
+
+
+def _refuse_unknown(what: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise SettingError(f"{what}={given}: {suggest(str(given), known)}")

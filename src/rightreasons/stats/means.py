@@ -1,0 +1,54 @@
+"""Means of columns in which some rows have no value, each with its bootstrap interval; all columns share their resamples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rightreasons.errors import DataError
+from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, sums, whole
+
+
+def column_means(
+    columns: Mapping[str, ArrayLike],
+    *,
+    rng: np.random.Generator,
+    subject: ArrayLike | None = None,
+    shares: tuple[str, ...] = (),
+    B: int = 10_000,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Mean of the defined values of every column (n,), by name; NaN where none is defined.
+
+    Parameters
+    ----------
+    shares : columns of zeros and ones; where all agree, Wilson's interval takes the place of one without width
+    """
+    if not columns:
+        return {}
+    given = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    shapes = {column.shape for column in given.values()}
+    if len(shapes) > 1 or len(next(iter(shapes))) != 1:
+        raise DataError(f"found columns of shapes {sorted(shapes)}; give one value a row, (n,), for the same rows")
+    why = "no row has a value"
+    values = np.stack(list(given.values()), axis=1)
+    if not len(values):
+        return {name: Interval(np.nan, np.nan, np.nan, reason=why, level=level) for name in given}
+    k, known = values.shape[1], ~np.isnan(values)
+    filled = np.concatenate([np.where(known, values, 0.0), known], axis=1)
+    sample = resamples(len(values), rng=rng, B=B, subject=subject)
+
+    def mean(counts: np.ndarray) -> np.ndarray:
+        total = sums(counts, filled)
+        return np.divide(total[:, :k], total[:, k:], out=np.full((len(total), k), np.nan), where=total[:, k:] > 0)
+
+    drawn, point = sample.apply(mean), mean(whole(len(values)))[0]
+    number = known.sum(axis=0) * sample.units / len(values)
+    return {
+        name: share_interval(point[c], drawn[:, c], number[c], level, why)
+        if name in shares
+        else interval(point[c], drawn[:, c], level, why)
+        for c, name in enumerate(given)
+    }

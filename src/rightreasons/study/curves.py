@@ -1,0 +1,280 @@
+"""Numbers along an axis of a study: the estimates of all findings as a table, and what is drawn from it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rightreasons import families
+from rightreasons.errors import SettingError
+from rightreasons.families import suggest
+from rightreasons.findings import Bars, Cell, Curves, Estimate, Exhibit, Finding, Heatmap, Row, Table
+from rightreasons.stats.resampling import Interval
+from rightreasons.stats.units import over_seeds
+from rightreasons.study.record import DONE, Study
+from rightreasons.study.roles import TEST
+
+NAMES = ("regime", "architecture")  # what units may be compared by beside the axes; their values have no order
+AXIS = "axis_"  # how columns that hold axes begin in estimates.parquet
+KEYS = ("y", "x")
+FEWEST_LEVELS = 3  # for a rank correlation
+
+
+@dataclass(frozen=True)
+class Concluded:
+    """What an audit says of some units that differ in the seed alone, and of each of them."""
+
+    audit: str
+    group: tuple[str, ...]
+    finding: Finding
+    alone: Mapping[str, Finding]
+
+
+def read(name: str, table: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """A table [curves.NAME] of a file: what is drawn against what."""
+    where, known = f"[curves.{name}]", [*axes, *NAMES]
+    for key in table:
+        if key not in KEYS:
+            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, KEYS)}")
+    if "y" not in table:
+        raise SettingError(f'{where} needs y: an audit, "AUDIT: NAME OF AN ESTIMATE", or a column of table.parquet')
+    x = table.get("x", next(iter(axes), ""))
+    if x not in known:
+        raise SettingError(f"{where} x = {x!r} is nothing that the units differ in; {suggest(str(x), known)}")
+    return {"y": str(table["y"]), "x": str(x)}
+
+
+def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
+    """A row for every estimate of every finding: over all seeds (`model` is empty), and of every model alone.
+
+    `headline` marks the first estimate of a finding, the one that the page shows beside the verdict.
+    """
+    rows, groups = [], study.groups()
+    for case in concluded:
+        for model, finding in {"": case.finding, **case.alone}.items():
+            told = study.plan["units"][model] if model else None
+            for number, estimate in enumerate(finding.estimates):
+                rows.append(
+                    {
+                        "audit": case.audit,
+                        **_named(study, case.group, groups.get(case.group, [])),
+                        "model": model,
+                        "seed": told["seed"] if told else None,
+                        "estimate": estimate.name,
+                        "headline": number == 0,
+                        **{
+                            key: getattr(estimate, key)
+                            for key in ("group", "value", "low", "high", "p", "level", "n", "unit", "row", "reason")
+                        },
+                        "verdict": finding.verdict,
+                    }
+                )
+    fixed = ["audit", "architecture", "regime", "model", "seed", "estimate", "headline", "value", "low", "high"]
+    frame = pd.DataFrame(rows, columns=None if rows else fixed)
+    return frame.astype({key: "float64" for key in ("seed", "value", "low", "high", "p", "n") if key in frame})
+
+
+def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
+    """Curves of what [curves] asks for, and of every audit's headline along every axis."""
+    found = []
+    for name, asked in study.plan["curves"].items():
+        found.append(_finding(study, f"curves-{name}", asked["y"], asked["x"], _points(study, frame, asked["y"])))
+    for audit, told in study.plan["audits"].items():
+        for axis in study.plan["axes"] if told["subject"] == TEST else ():
+            if {"y": audit, "x": axis} not in study.plan["curves"].values():
+                found.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, _points(study, frame, audit)))
+    return [finding for finding in found if finding is not None]
+
+
+# ---- what is drawn -------------------------------------------------------------------------------------------------------
+
+
+def _named(study: Study, group: tuple[str, ...], units: list[str]) -> dict[str, Any]:
+    """Architecture, regime and axes of a case; a family of models has no axes."""
+    axes = study.plan["units"][units[0]]["axes"] if units else {}
+    return {"architecture": group[0], "regime": group[1], **{f"{AXIS}{key}": axes.get(key) for key in study.plan["axes"]}}
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Values of single models: `frame` has architecture, regime, the axes, value, low and high."""
+
+    what: str
+    row: Row
+    unit: str
+    frame: pd.DataFrame
+
+
+def _points(study: Study, frame: pd.DataFrame, y: str) -> _Points:
+    """The values of `y`: an audit's headline, one of its estimates, or a column of the table."""
+    audit, _, name = y.partition(":")
+    if audit in study.plan["audits"]:
+        module = families.member("audits", study.plan["audits"][audit]["method"])
+        rows = frame[(frame["audit"] == audit) & (frame["model"] != "") & ~frame["regime"].isin(list(study.plan["references"]))]
+        rows = rows[rows["estimate"] == name.strip()] if name else rows[rows["headline"].astype(bool)]
+        what = f"{audit}: {' or '.join(dict.fromkeys(rows['estimate']))}" if len(rows) else y
+        if not len(rows):
+            return _Points(what, module.ROW, "", rows)
+        units = rows["unit"].unique().tolist()
+        return _Points(what, rows["row"].iloc[0], units[0] if len(units) == 1 else "", rows)
+    return _Points(y, "behaviour", "", _column(study, y))
+
+
+def _column(study: Study, y: str) -> pd.DataFrame:
+    """A column of the table, of finished units that are not there for another's sake."""
+    table = study.table.set_index("unit")
+    if y not in table:
+        return pd.DataFrame(columns=["architecture", "regime", "value", "low", "high"])
+    rows = []
+    for unit, told in study.plan["units"].items():
+        if told["regime"] in study.plan["references"] or told["train"].get("target") or table.loc[unit, "status"] != DONE:
+            continue
+        axes = {f"{AXIS}{key}": told["axes"].get(key) for key in study.plan["axes"]}
+        values = {
+            key: table.loc[unit].get(column, np.nan) for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high"))
+        }
+        rows.append({"architecture": told["architecture"], "regime": told["regime"], **axes, **values})
+    return pd.DataFrame(rows)
+
+
+def _finding(study: Study, name: str, y: str, x: str, points: _Points) -> Finding | None:
+    """The finding of one curve; None where no two values of `x` have a number."""
+    column = x if x in NAMES else f"{AXIS}{x}"
+    frame = points.frame[points.frame[column].notna()] if column in points.frame else points.frame[:0]
+    levels = _levels(study, x, frame[column].unique().tolist() if len(frame) else [])
+    if len(levels) < 2 or not frame["value"].notna().any():
+        if name in {f"curves-{asked}" for asked in study.plan["curves"]}:
+            return Finding(
+                name=name, audit="curves", question=f"How does {y} change with {x}?", row=points.row,
+                not_run=f"fewer than two values of {x} have a number {y!r}: no finished unit has it, or it has another name",
+            )  # fmt: skip
+        return None
+    series = {key: {level: _over(part[part[column] == level]) for level in levels} for key, part in _series(study, frame, x)}
+    return Finding(
+        name=name,
+        audit="curves",
+        question=f"How does {points.what} change with {x}?",
+        row=points.row,
+        sentence=_sentence(points.what, x, levels, series),
+        estimates=() if x in NAMES else tuple(_trend(key, x, list(line.values()), points.row) for key, line in series.items()),
+        exhibits=tuple(_exhibits(points, x, levels, series, frame, column)),
+        model=", ".join(series),
+        settings={"y": y, "x": x},
+        seed=study.plan["seed"],
+    )
+
+
+def _levels(study: Study, x: str, present: list[Any]) -> list[Any]:
+    """Values of x in their order: numbers by size, names as in the file."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+        return sorted(present)
+    listed = study.plan["axes"].get(x) or sorted(map(str, present))
+    return [value for value in listed if value in present]
+
+
+Line = dict[Any, Interval]
+
+
+def _over(rows: pd.DataFrame) -> Interval:
+    """Mean over seeds with its t interval; of one seed its own interval."""
+    if len(rows) == 1:
+        one = rows.iloc[0]
+        return Interval(float(one["value"]), float(one["low"]), float(one["high"]), 1, 0, "")
+    return over_seeds(rows["value"].to_numpy(dtype=np.float64))
+
+
+def _series(study: Study, frame: pd.DataFrame, x: str) -> Iterable[tuple[str, pd.DataFrame]]:
+    """Lines: units that are equal in all but x and the seed, called by what they differ in."""
+    keys = [key for key in (*NAMES, *(f"{AXIS}{axis}" for axis in study.plan["axes"])) if key not in (x, f"{AXIS}{x}")]
+    text = frame[keys].astype(object).where(frame[keys].notna(), "").astype(str)
+    varying = [key for key in keys if text[key].nunique() > 1] or [key for key in keys if key in NAMES]
+    for values, rows in text.groupby(varying, sort=False):  # a tuple of values, also of a single key
+        shown = [v if key in NAMES else f"{key.removeprefix(AXIS)}={v}" for key, v in zip(varying, values, strict=True) if v]
+        yield " ".join(map(str, shown)), frame.loc[rows.index]
+
+
+# ---- how it is said ------------------------------------------------------------------------------------------------------
+
+
+def _sentence(what: str, x: str, levels: list[Any], series: Mapping[str, Line]) -> str:
+    name, line = next(iter(series.items()))
+    known = [(level, line[level].value) for level in levels if np.isfinite(line[level].value)]
+    if len(known) < 2:
+        return f"{what} against {x}: too few defined values to say how it changes."
+    (first, low), (last, high) = known[0], known[-1]
+    more = "" if len(series) == 1 else f" {len(series) - 1} further lines are below."
+    if x in NAMES:
+        top, bottom = max(known, key=lambda pair: pair[1]), min(known, key=lambda pair: pair[1])
+        return f"{what} is largest for {top[0]} ({top[1]:.3f}) and smallest for {bottom[0]} ({bottom[1]:.3f}) ({name}).{more}"
+    return f"{what} goes from {low:.3f} at {x} = {first} to {high:.3f} at {x} = {last} ({name}).{more}"
+
+
+def _trend(name: str, x: str, line: list[Interval], row: Row) -> Estimate:
+    """Spearman correlation of the levels' order and their means."""
+    means = np.array([point.value for point in line], dtype=np.float64)
+    known = np.flatnonzero(np.isfinite(means))
+    value, reason = np.nan, ""
+    if len(known) < FEWEST_LEVELS:
+        reason = f"fewer than {FEWEST_LEVELS} levels have a value"
+    elif np.ptp(means[known]) == 0:
+        reason = "all levels have the same value"
+    else:
+        value = float(stats.spearmanr(known, means[known]).statistic)
+    note = f"over the means of {len(known)} levels; levels are chosen and no sample, so it has no interval"
+    return Estimate(name=f"rank correlation with {x}: {name}", value=value, n=len(known), row=row, reason=reason, note=note)
+
+
+def _exhibits(
+    points: _Points, x: str, levels: list[Any], series: Mapping[str, Line], frame: pd.DataFrame, column: str
+) -> Iterable[Exhibit]:
+    seeds = int(frame.groupby(column, sort=False).size().max())
+    caption = (
+        "Mean over seeds with its t interval." if seeds > len(series) else "Each model with its own interval."
+    ) + " Lines that lie within each other's intervals are not told apart by these models."
+    parts = {
+        part: {key: [getattr(line[level], part) for level in levels] for key, line in series.items()}
+        for part in ("value", "low", "high")
+    }
+    if x in NAMES:
+        yield Bars(
+            title=f"{points.what} by {x}", caption=caption, labels=levels, series=parts["value"], low=parts["low"],
+            high=parts["high"], value_label=points.unit,
+        )  # fmt: skip
+    else:
+        numbers = all(isinstance(level, int | float) for level in levels)
+        lines = {key: {"y": parts["value"][key], "low": parts["low"][key], "high": parts["high"][key]} for key in series}
+        yield Curves(
+            title=f"{points.what} against {x}", caption=caption, x=levels if numbers else [str(level) for level in levels],
+            series=lines, x_label=x, y_label=points.unit,
+        )  # fmt: skip
+    if len(series) > 1:
+        yield Heatmap(
+            title=f"{points.what} at a glance", caption="Means over seeds; the intervals are in the table below.",
+            values=list(parts["value"].values()), row_labels=list(series), col_labels=levels, col_title=x,
+            value_label=points.unit,
+        )  # fmt: skip
+    rows = [
+        [key, *(Cell(value=i.value, low=i.low, high=i.high, reason=i.reason) for i in line.values())]
+        for key, line in series.items()
+    ]
+    yield Table(
+        title=f"{points.what}, numbers", caption=caption, columns=("", *(f"{x} = {level}" for level in levels)), rows=rows
+    )
+    yield Table(
+        title="Every model",
+        caption="One row a model: how far seeds of equal settings lie apart.",
+        columns=("architecture", "regime", *((x,) if x not in NAMES else ()), "seed", "value"),
+        rows=[_one_model(row, x, column) for row in frame.to_dict("records")],
+    )
+
+
+def _one_model(row: Mapping[Any, Any], x: str, column: str) -> list[Any]:
+    seed = row.get("seed")
+    named = [row["architecture"], row["regime"], *((row[column],) if x not in NAMES else ())]
+    value = Cell(value=row["value"], low=row["low"], high=row["high"], reason=row.get("reason") or "")
+    return [*named, None if seed is None or seed != seed else int(seed), value]
