@@ -92,9 +92,7 @@ def world(seed: int, tests: int) -> list[Judged]:
         references = {
             "redrawn": _references(fair, seed, {}),
             # A fifth of the rows is left: smaller batches, more passes.
-            "subsampled": _references(
-                _subsample(cohorts[AGREEMENTS[-1]], seed), seed, {"batch": 16, "epochs": 40}
-            ),
+            "subsampled": _references(_subsample(cohorts[AGREEMENTS[-1]], seed), seed, {"batch": 16, "epochs": 40}),
         }
         found = []
         for kind, seen in _tested(cohorts, fair, seed, tests):

@@ -123,6 +123,8 @@ def test_the_example_of_the_readme_runs(docs: ModuleType, tmp_path: Path, monkey
     assert small != code
     found: dict[str, object] = {}
     exec(compile(small, "README.md", "exec"), found)
-    assert {finding.audit for finding in found["findings"]} == {"groups", "flips", "probes"}  # type: ignore[attr-defined]
-    assert not any(finding.not_run for finding in found["findings"])  # type: ignore[attr-defined]
+    ran = {finding.audit for finding in found["findings"] if not finding.not_run}  # type: ignore[attr-defined]
+    assert ran >= {"art", "flips", "groups", "probes"}
+    reasons = {finding.audit: finding.not_run for finding in found["findings"]}  # type: ignore[attr-defined]
+    assert all("extract it" in reasons[name] for name in ("oscar", "tsi", "focus"))
     assert (tmp_path / "report.html").stat().st_size > 10_000

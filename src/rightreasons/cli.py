@@ -268,6 +268,14 @@ def _classifier(shared: dict[str, Any], **defaults: Any) -> Classifier:
 Manifest = Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")]
 Out = Annotated[Path, typer.Option(help="folder for everything that is written")]
 Seed = Annotated[int, typer.Option(help="seed of every random choice")]
+Baseline = Annotated[
+    list[Path] | None,
+    typer.Option(help="folder of a model trained on balanced rows, for methods that compare; repeat for seeds"),
+]
+AttributeModel = Annotated[
+    list[Path] | None,
+    typer.Option(help="folder of a model of the attribute (train --target), for methods that compare; repeat for seeds"),
+]
 
 
 @app.command()
@@ -296,6 +304,11 @@ def audit(
         list[str] | None, typer.Option(help="attribute value=label it stands for, or attribute:value=label; repeat")
     ] = None,
     threshold: Annotated[str, typer.Option(help="decide by argmax or max_f1 (on val rows)")] = "argmax",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="audit.setting=value, such as oscar.partitions=grid:8; repeat")
+    ] = None,
+    baseline: Baseline = None,
+    attribute_model: AttributeModel = None,
     batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
     seed: Seed = 0,
     **shared: Any,
@@ -306,17 +319,29 @@ def audit(
     from rightreasons.report import report as write
 
     chosen = _audits(audits)
-    settings = _settings(chosen, aligned=_aligned(aligned), threshold=threshold)
+    full = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=threshold)
+    references = {"baseline": baseline or [], "attribute": attribute_model or []}
     if (manifest is None) == (predictions is None):
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
     if predictions is not None:
         for name in MODEL:
             if shared.get(name) is not None:
                 raise SettingError(f"--{name.replace('_', '-')} goes with a table of images, not with --predictions")
+        if any(references.values()):
+            raise SettingError("--baseline and --attribute-model go with a table of images, not with --predictions")
         evidence = Evidence.from_predictions(predictions, **columns_of(shared))
+        models: dict[str, list[Evidence]] = {"test": [evidence]}
     else:
-        evidence = _extract(Path(str(manifest)), out, needs_of(chosen, settings), batch, seed, shared)
-    findings = audit_all(evidence, audits=chosen, seed=seed, settings=settings)
+        needs = needs_of(chosen, full)
+        evidence = _extract(Path(str(manifest)), out, _asked_of("test", needs), batch, seed, shared)
+        models = {"test": [evidence]}
+        for role, folders in references.items():
+            asked = _asked_of(role, needs)
+            for number, folder in enumerate(folders):
+                of = {**{key: shared.get(key) for key in (*COLUMNS, *RUN)}, "model": str(folder)}
+                place = out / "references" / f"{role}-{number}"
+                models.setdefault(role, []).append(_extract(Path(str(manifest)), place, asked, batch, seed, of))
+    findings = audit_all(models, audits=chosen, seed=seed, settings=full)
     for finding in findings:
         finding.save(out)
     source = manifest if manifest is not None else predictions
@@ -389,12 +414,8 @@ def mitigate(
     manifest: Manifest,
     out: Out = Path("rightreasons-mitigated"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="setting=value of the method; repeat")] = None,
-    baseline: Annotated[
-        list[Path] | None, typer.Option(help="folder of a balanced model, for methods that compare; repeat for seeds")
-    ] = None,
-    attribute_model: Annotated[
-        list[Path] | None, typer.Option(help="folder of a model of the attribute, for methods that compare; repeat for seeds")
-    ] = None,
+    baseline: Baseline = None,
+    attribute_model: AttributeModel = None,
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
@@ -530,13 +551,28 @@ def _audits(given: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def _settings(chosen: tuple[str, ...], **given: Any) -> dict[str, dict[str, Any]]:
-    """For each audit, those of the given settings that it knows and that are not its defaults."""
-    found = {}
+def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options: Any) -> dict[str, dict[str, Any]]:
+    """For each audit, those of the options that it knows and that are not its defaults, and what `--set` says."""
+    found: dict[str, dict[str, Any]] = {}
     for name in chosen:
-        defaults = families.settings_of(families.member("audits", name).measure)
-        found[name] = {key: value for key, value in given.items() if key in defaults and value != defaults[key]}
+        module = families.member("audits", name)
+        defaults = families.settings_of(module.measure, module.conclude)
+        found[name] = {key: value for key, value in options.items() if key in defaults and value != defaults[key]}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        audit, dot, setting = key.rpartition(".")
+        if not (equals and dot):
+            raise SettingError(f"--set {text!r} is not audit.setting=value")
+        if audit not in found:
+            raise SettingError(f"--set {text}: audit {audit!r} is not run; {families.suggest(audit, chosen)}")
+        module = families.member("audits", audit)
+        families.resolve({setting: None}, module.measure, module.conclude, where=f"audit {audit!r}")
+        found[audit][setting] = _value(value)
     return found
+
+
+def _asked_of(role: str, needs: Iterable[Need]) -> list[Need]:
+    return [need for need in needs if need.role == role]
 
 
 def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:

@@ -35,7 +35,7 @@ def check_audit(name: str, **settings: Any) -> Finding:
     needs = module.needs()
     _expect(needs and all(isinstance(need, Need) for need in needs), f"{name}.needs() is not a tuple of Need")
     _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
-    maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith("maps@")))
+    maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("maps@", "tokens@"))))
     models = {role: synthetic_evidence(seed=k, maps=maps) for k, role in enumerate(dict.fromkeys(need.role for need in needs))}
     before = {role: _content(evidence) for role, evidence in models.items()}
     first, second = (audit(name, models, seed=3, **settings).finding() for _ in range(2))
@@ -85,7 +85,8 @@ def check_mitigation(name: str, **settings: Any) -> dict[str, str]:
 def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[str] = ()) -> Evidence:
     """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`: audit, test and twin rows.
 
-    `maps` names arrays of noise, (n, 6, 6), that stand for attribution maps of the test rows.
+    `maps` names arrays of noise, (n, 6, 6), that stand for attribution maps of the test rows, or (`tokens@…`) for the tokens that
+    an object covers.
     """
     rng = np.random.default_rng(seed)
     rows = np.random.default_rng(0)  # every model sees the same rows
@@ -114,7 +115,8 @@ def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[s
     rows_of = {name: np.flatnonzero(cohort.splits == name) for name in ("audit", "test")}
     arrays = {name: {"features": features[r], "logits": head(features[r])} for name, r in rows_of.items()}
     arrays["twin"] = {"features": twins[rows_of["test"]], "logits": head(twins[rows_of["test"]])}
-    arrays["test"] |= {name: rng.random((len(test), 6, 6), dtype=np.float32) for name in maps}
+    drawn = {name: rng.random((len(test), 6, 6), dtype=np.float32) for name in maps}
+    arrays["test"] |= {k: (v > 0.7).astype(np.float32) if k.startswith("tokens@") else v for k, v in drawn.items()}
     cohorts = {"audit": cohort.on("audit"), "test": test, "twin": flipped}
     return Evidence.from_arrays(cohorts, arrays, head=head, name=f"synthetic-{seed}")
 

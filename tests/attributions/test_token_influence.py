@@ -110,14 +110,14 @@ AVERAGING = {
 }
 
 
-def classifier_of(module, size=(32, 32), scale=0.15):
-    """In float64, with weights large enough that every token matters."""
+def classifier_of(module, size=(32, 32), scale=0.15, dtype=torch.float64):
+    """With weights large enough that every token matters."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
     made = Classifier.wrap(module, size=size)
-    made.module.double()
+    made.module.to(dtype)
     return made
 
 
@@ -168,7 +168,7 @@ def test_dropping_a_token_equals_masking_its_key_in_every_layer(family):
 
 def test_rotary_tables_of_every_block_and_head_are_cut_too():
     """In single precision, because timm's mixed tables have no other."""
-    classifier = Classifier.wrap(eva(rope_type="mixed"), size=32)
+    classifier = classifier_of(eva(rope_type="mixed"), dtype=torch.float32)
     x, target = images_of(classifier)
     found = token_influence.maps(classifier, x.float(), target=target)
     with torch.no_grad():

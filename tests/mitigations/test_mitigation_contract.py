@@ -17,7 +17,10 @@ from rightreasons.models.classifier import Classifier  # noqa: E402
 pytestmark = pytest.mark.torch
 
 # Settings that make a slow method quick enough for a test; the contract sets epochs, patience, batch and threads itself.
-QUICK: dict[str, dict[str, object]] = {"attenuation": {"random_maps": 2, "B": 50}}
+QUICK: dict[str, dict[str, object]] = {
+    "attenuation": {"random_maps": 2, "B": 50},
+    "art_head": {"n_min": 4, "tau": 0.0},
+}
 
 
 @pytest.mark.parametrize("name", families.members("mitigations"))

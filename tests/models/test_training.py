@@ -609,9 +609,12 @@ def test_a_metric_that_is_undefined_on_the_stopping_rows_is_refused_before_train
     one_class = cohort.on("val").select(cohort.on("val").label == 0)
     with pytest.raises(TrainingError, match=r"auc is undefined on the \d+ stopping rows \(they are of one class\)"):
         train(small(), cohort, stopping=one_class, stop_on="auc")
-    few = cohort.on("val").select(np.arange(12))
-    with pytest.raises(TrainingError, match="wga is undefined"):
-        train(small(), cohort, stopping=few, stop_on="wga")
+
+
+def test_the_smallest_group_counts_where_an_epoch_is_chosen():
+    label, attribute = np.array([0] * 50 + [1] * 52), np.array([0] * 49 + [1] + [0] * 2 + [1] * 50)
+    logits = np.eye(2)[np.where(np.arange(102) == 49, 1, label)]  # the only row of its group is wrong
+    assert evaluate(logits, label, attribute)["wga"] == 0
 
 
 def test_wrong_rows_weights_and_targets_are_refused(columns, folder, cohort):

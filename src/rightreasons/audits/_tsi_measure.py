@@ -232,7 +232,8 @@ def extras(
         return found
 
     have = frozenset(view.evidence.arrays(view.name))
-    original, found = p[rows, target], {}
+    original = p[rows, target]
+    found: dict[str, Any] = {}
     notes: list[str] = []
     found |= _substitutes(view, have, s, explain, rectify, notes if "substitutes" in asked else [])
     found |= _deletion(have, explain, original, confidence, notes if "deletion" in asked else [])

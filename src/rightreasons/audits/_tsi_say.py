@@ -134,7 +134,7 @@ def _shares(m: Measurement) -> dict[str, np.ndarray]:
 
 def _changes(m: Measurement) -> dict[str, np.ndarray]:
     """Columns of differences of probability and of scores."""
-    found = {}
+    found: dict[str, np.ndarray] = {}
     right = np.where(m.right == 1, 1.0, np.nan)  # the paper's curves are over images that are decided rightly (App. C.1)
     for by, lost in zip(m.deletion, m.dropped, strict=True):
         found |= {f"lost, top {top} by {by}": lost[k] * right for k, top in enumerate(names.DELETED)}

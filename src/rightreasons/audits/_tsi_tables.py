@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,7 +91,7 @@ def by_class(p: Panel) -> pd.DataFrame:
             mean, sd, median, number = (
                 frame.agg(how).reindex(range(len(p.models[0].classes))) for how in ("mean", "std", "median", "count")
             )
-            part = {"class": p.models[0].classes, "images": subset, "model": model}
+            part: dict[str, Any] = {"class": p.models[0].classes, "images": subset, "model": model}
             part |= {"n": number["M-TSI"].fillna(0).astype(int).to_numpy()}
             for metric, _ in METRICS:
                 part |= {metric: mean[metric].to_numpy(), f"{metric} sd": sd[metric].to_numpy()}

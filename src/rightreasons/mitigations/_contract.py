@@ -235,7 +235,8 @@ def score(rows: Rows, logits: np.ndarray, by: Select) -> float:
     predicted = logits.argmax(axis=1)
     if by == "accuracy":
         return groups.accuracy(rows.y, predicted)
-    return groups.worst_group_accuracy(rows.y, predicted, cast(np.ndarray, rows.a))
+    # As in training: the small groups are those that a selection must not leave out.
+    return groups.worst_group_accuracy(rows.y, predicted, cast(np.ndarray, rows.a), smallest=1)
 
 
 def completed(cohort: Cohort, rng: np.random.Generator) -> Cohort:

@@ -59,15 +59,15 @@ def mitigate(
 ) -> Classifier:
     """Train twice anew; the second time for every pair of `early` and `upweight`, and keep the pair that is best on the val rows.
 
-    Stage one trains at the rate `early_lr` throughout; stage two at `lr` by the schedule. Of equally good pairs the first is kept. A number of
-    epochs after which there is no error, or the same errors as after fewer, is not tried again.
+    Stage one trains at the rate `early_lr` throughout; stage two at `lr` by the schedule. Of equally good pairs the first is
+    kept. A number of epochs after which there is no error, or the same errors as after fewer, is not tried again.
 
     Parameters
     ----------
     attribute : whose worst group selects; it is not trained on
     early : epochs of stage one (T)
-    early_lr : a tenth of `lr` by default. At the full rate the errors of an early network with batch normalisation jump from class
-        to class between epochs; at this one they settle on the rows that disagree with what is learnt first.
+    early_lr : a tenth of `lr` by default. At the full rate the errors of an early network with batch normalisation jump from
+        class to class between epochs; at this one they settle on the rows that disagree with what is learnt first.
     upweight : lambda
     weight : "copies": an error counts as lambda + 1 copies of its row, as in the released code; "paper": as lambda
     start : starting weights of both stages, see `_contract.fresh`

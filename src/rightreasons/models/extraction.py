@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def card_of(classifier: Classifier) -> Card:
         start=str(card.get("start") or ""),
         model=classifier.fingerprint,
         training=str(classifier.training or ""),
-        settings=dict(card.get("settings") or {}),
+        settings={**dict(card.get("settings") or {}), "geometry": asdict(classifier.geometry)},
     )
 
 

@@ -177,7 +177,8 @@ def evaluate(logits: np.ndarray, y: np.ndarray, attribute: np.ndarray | None = N
         "balanced_accuracy": groups.balanced_accuracy(y, predicted),
         "macro_f1": float(np.mean([groups.f1(y == c, predicted == c) for c in np.union1d(y, predicted)])),
         "auc": groups.auc(y, np.exp(log_p)),
-        "wga": math.nan if attribute is None else groups.worst_group_accuracy(y, predicted, attribute),
+        # Every group counts here, however small: leaving the rare ones out would choose the epoch that serves them worst.
+        "wga": math.nan if attribute is None else groups.worst_group_accuracy(y, predicted, attribute, smallest=1),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import resampling
@@ -176,6 +176,26 @@ def disparity_draws(
     return _draws(name, table, counts, of)
 
 
+def disparity_null(
+    name: str,
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    donors: NDArray[np.integer],
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+    of: str = "balanced_accuracy",
+) -> Floats:
+    """The metric when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,); no label or attribute is missing."""
+    _known(name, of)
+    table = _permuted(_tabulate(label, predicted, attribute, positive, kind, bins), donors)
+    if table.continuous and name not in LOGISTIC:
+        return np.full(len(donors), np.nan)
+    return _draws(name, table, donors, of)
+
+
 # ---------------------------------------------------------------------------------------------------- with its sign
 
 
@@ -216,6 +236,20 @@ def signed_disparity_draws(
     """`signed_disparity` of each resample, counts (B, n) to (B,)."""
     table = _tabulate(label, predicted, attribute, positive, kind, None)
     return _signed(table, counts, level)
+
+
+def signed_disparity_null(
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    donors: NDArray[np.integer],
+    *,
+    positive: Hashable = None,
+    kind: str | None = None,
+    level: Hashable = None,
+) -> Floats:
+    """`signed_disparity` when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,)."""
+    return _signed(_permuted(_tabulate(label, predicted, attribute, positive, kind, None), donors), donors, level)
 
 
 @dataclass(frozen=True)
@@ -328,6 +362,40 @@ class _Table:
         K = len(self.values)
         return resampling.tally(counts, self.code, 4 * K).reshape(len(counts), K, 2, 2)
 
+    def slopes(self, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
+        """Logistic coefficients (B,) of one fit (see `FITS`) on a continuous attribute."""
+        outcome = np.array(fit)[self.code % 4]
+        code = np.where((self.code < 0) | (outcome < 0), -1, self.code // 4 * 2 + outcome)
+        return _continuous_slopes(self.x, code, counts)
+
+
+@dataclass(frozen=True)
+class _Permuted(_Table):
+    """The table in which rows have each other's attribute, (P, n) donors; what asks for counts is told P tables."""
+
+    donors: NDArray[np.integer]
+
+    def cells(self, counts: Counts) -> Ints:
+        value = (self.code // 4)[self.donors]
+        outcome = np.eye(4, dtype=np.float32)[self.code % 4]
+        made = [(value == k).astype(np.float32) @ outcome for k in range(len(self.values))]
+        return np.stack(made, axis=1).round().astype(np.int64).reshape(len(self.donors), -1, 2, 2)
+
+    def slopes(self, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
+        outcome = np.array(fit)[self.code % 4]
+        rows = np.flatnonzero(outcome >= 0)
+        return _slopes_by_row(self.x[(self.code // 4)[self.donors[:, rows]]], outcome[rows])
+
+
+def _permuted(table: _Table, donors: NDArray[np.integer]) -> _Permuted:
+    given = np.asarray(donors)
+    if (table.code < 0).any() or given.ndim != 2 or given.shape[1] != len(table.code):
+        raise DataError(
+            f"found donors of shape {given.shape} for {len(table.code)} rows, {int((table.code < 0).sum())} of them without a "
+            "label or attribute: leave those out and give (P, n) row numbers"
+        )
+    return _Permuted(table.code, table.values, table.continuous, given)
+
 
 def _tabulate(
     label: ArrayLike,
@@ -411,9 +479,7 @@ def _logistic(name: str, table: _Table, counts: Counts) -> Floats:
 def _slopes(table: _Table, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
     """Signed logistic coefficients, (B, K), or (B, 1) where one says all."""
     if table.continuous:
-        outcome = np.array(fit)[table.code % 4]
-        code = np.where((table.code < 0) | (outcome < 0), -1, table.code // 4 * 2 + outcome)
-        return _continuous_slopes(table.x, code, counts)[:, None]
+        return table.slopes(counts, fit)[:, None]
     here = _outcomes(table.cells(counts), fit).astype(np.float64)
     rest = here.sum(axis=1, keepdims=True) - here
     if len(table.values) == 2:
@@ -441,6 +507,33 @@ def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
     fit(resampling.whole(len(code)), code, z, np.zeros(2), start)
     fit(resampling.as_counts(counts, len(code)), code, z, np.nan_to_num(start[0]), out)
     return out[:, 1] / scale
+
+
+def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
+    """Slopes (P,) of logistic fits of one outcome y (m,) on P columns of numbers x (P, m), all by Newton's steps at once."""
+    found = np.full(len(x), np.nan)
+    if not len(y) or y.min() == y.max():
+        return found
+    scale = x.std(axis=1, keepdims=True)
+    low, high = x[:, y == 0], x[:, y == 1]
+    overlap = (scale[:, 0] > 0) & (low.min(axis=1) < high.max(axis=1)) & (high.min(axis=1) < low.max(axis=1))
+    z = (x - x.mean(axis=1, keepdims=True)) / np.where(scale > 0, scale, 1.0)
+    share = y.mean()
+    a, b = np.full(len(x), np.log(share / (1 - share))), np.zeros(len(x))
+    for _ in range(50):
+        p = expit(a[:, None] + b[:, None] * z)
+        w, r = p * (1 - p), y - p
+        s0, s1, s2 = w.sum(axis=1), (w * z).sum(axis=1), (w * z * z).sum(axis=1)
+        g0, g1 = r.sum(axis=1), (r * z).sum(axis=1)
+        det = np.where(overlap, s0 * s2 - s1 * s1, 1.0)
+        da, db = (s2 * g0 - s1 * g1) / det, (s0 * g1 - s1 * g0) / det
+        # A step of at most 2 keeps Newton from running away where the classes hardly overlap.
+        shrink = np.where(overlap, np.minimum(1.0, 2.0 / np.maximum(np.maximum(np.abs(da), np.abs(db)), 1e-300)), 0.0)
+        a, b = a + shrink * da, b + shrink * db
+        if (np.abs(np.where(overlap, da, 0)).max() < 1e-9) and (np.abs(np.where(overlap, db, 0)).max() < 1e-9):
+            break
+    found[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
+    return found
 
 
 def _signed(table: _Table, counts: Counts, level: Hashable) -> Floats:

@@ -1,0 +1,74 @@
+"""The models that OSCAR compares, trained and read: what the examples beside this file share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rightreasons as rr
+from rightreasons.evidence import Evidence
+from rightreasons.models.training import train
+from rightreasons.progress import track
+
+Start = Callable[..., rr.Classifier]
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How many models of every role. Four balanced models and more can take the test model's place."""
+
+    test: int = 3
+    baseline: int = 4
+    attribute: int = 2
+
+
+def compared(
+    start: Start,
+    biased: rr.Cohort,
+    balanced: rr.Cohort,
+    cohorts: rr.Cohort | Mapping[str, rr.Cohort],
+    *,
+    seeds: Seeds,
+    needs: tuple[Any, ...] = ("oscar",),
+    **training: Any,
+) -> dict[str, list[Evidence]]:
+    """Evidence of the three roles on `cohorts`.
+
+    Test models learn the label from the biased rows, baselines from the balanced rows, and attribute models learn the attribute
+    from the balanced rows. `start(classes, rng)` is a network with random weights.
+    """
+    attribute = balanced.attribute()
+    plan = [("test", biased, None, k) for k in range(seeds.test)]
+    plan += [("baseline", balanced, None, k) for k in range(seeds.baseline)]
+    plan += [("attribute", balanced, attribute.name, k) for k in range(seeds.attribute)]
+    found: dict[str, list[Evidence]] = {"test": [], "baseline": [], "attribute": []}
+    for role, rows, target, seed in track(plan, "models"):
+        network = start(rows.classes if target is None else attribute.levels, np.random.default_rng([seed, len(role)]))
+        network.card["name"] = f"{role} {seed + 1}"
+        model = train(network, rows, target=target, seed=seed, regime=role, **training)
+        fitted = rows.on("train") if rows.splits is not None else rows
+        found[role].append(rr.extract(model, cohorts, list(needs), training=fitted, threads=training.get("threads")))
+    return found
+
+
+def summary(finding: rr.Finding) -> dict[str, Any]:
+    """What a table of results needs of one finding."""
+    partial = finding.estimates[0]
+    step = next((e for e in finding.estimates if e.group == "replicates"), None)
+    regions = next(x for x in finding.exhibits if x.title.startswith("The regions"))
+    return {
+        "verdict": finding.verdict,
+        "n": finding.n_rows,
+        "subjects": finding.n_subjects,
+        "partial correlation": partial.value,
+        "low": partial.low,
+        "high": partial.high,
+        "p (spatial)": partial.p,
+        "step": None if step is None else step.value,
+        "p (replicates)": None if step is None else step.p,
+        "regions": [str(row[0]) for row in regions.rows],
+        "failed": [check.name for check in finding.checks if check.passed is False],
+    }

@@ -1,0 +1,277 @@
+"""Gradient scaling: learn the label beside an attribute whose gradient reaches the network scaled or reversed (ShorT, Methods).
+
+A branch on the features predicts the attribute. A layer before it is the identity forward and multiplies by `scale` backward: the
+branch learns the attribute as well as it can, and the network learns to show it (scale > 0) or to hide it (scale < 0). The branch
+is dropped at the end: the model handed on has nothing but its own head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, SettingError
+from rightreasons.evidence import as_outputs
+from rightreasons.families import suggest
+from rightreasons.mitigations._contract import SELECTED, completed, fresh, handed_on, seed_of, settings_in
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.training import Batch, cross_entropy, train
+
+STARTS = "start"
+CONTINUOUS = True  # takes attributes that form no groups
+
+Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wga"]
+
+
+def mitigate(
+    classifier: Classifier,
+    cohort: Cohort,
+    *,
+    rng: np.random.Generator,
+    attribute: str | Sequence[str] | None = None,
+    scale: float | Mapping[str, float] = -0.1,
+    weight: float | Mapping[str, float] = 1.0,
+    balance: bool = True,
+    divisor: Literal["variance"] | float = "variance",
+    hidden: Sequence[int] = (512, 256),
+    start: str | None = None,
+    select: Select = "auc",
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
+    weight_decay: float = 0.01,
+    schedule: Literal["cosine"] | None = "cosine",
+    warmup: float = 0.0,
+    patience: int | None = 5,
+    clip: float | None = 1.0,
+    amp: bool | Literal["bf16", "fp16"] | None = None,
+    augment: str | None = None,
+    folder: str | Path | None = None,
+    device: str | torch.device | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    cache: str | Path | None = None,
+) -> Classifier:
+    """Train anew with an attribute branch behind a gradient layer. What is not explained here is `train`'s.
+
+    Rows without the attribute count for the label alone.
+
+    Parameters
+    ----------
+    attribute : one or several, categorical or continuous; the cohort's first by default
+    scale : of the attribute's gradient on its way into the network, or one per attribute. 0 leaves the branch out: plain training
+    weight : of the attribute's loss beside the label's, or one per attribute
+    balance : also multiply it by what a constant answer costs on the label over what it costs on the attribute
+    divisor : of a continuous attribute's squared error: its training variance, or a number (the paper's 100 for years)
+    hidden : widths of the branch's hidden layers
+    start : starting weights, see `_contract.fresh`
+    select : metric of the val rows that chooses the epoch. The attribute plays no part in it by default: a sweep asks what the
+        gradient does, and a choice by the worst group would do some of it
+    """
+    settings = settings_in(mitigate, locals())
+    names = _names(cohort, attribute)
+    scales, weights = _each(scale, names, "scale"), _each(weight, names, "weight")
+    _refuse(scales, weights, divisor, hidden)
+    seed = seed_of(rng)
+    cohort = completed(cohort, rng)
+    given = fresh(classifier, rng, start)
+    rows = cohort.on("train")
+    branches = [
+        _branch(name, rows, divisor, scales[name], weights[name] * (_share(classifier, rows, name) if balance else 1.0))
+        for name in names
+    ]
+    objective = WithAttributes(given.d, branches, hidden=hidden, rng=rng)
+    new = train(
+        given, cohort, objective=objective, attribute=names[0], epochs=epochs, batch=batch, lr=lr, optimizer=optimizer,
+        weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=select, patience=patience, clip=clip, amp=amp,
+        augment=augment, seed=seed, folder=folder, device=device, regime="gradient_scaling", threads=threads, workers=workers,
+        cache=cache,
+    )  # fmt: skip
+    told = {"loss weights": {b.name: round(b.weight, 6) for b in branches if b.scale}}
+    by = SELECTED.get(select, f"validation {select}")
+    return handed_on(new, classifier, "gradient_scaling", settings, selected=by, keeps=False, chosen=told)
+
+
+def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> list[float]:
+    """A sweep: 0 and as many magnitudes of either sign, spaced geometrically (Supp. Methods, "Multitask Prediction")."""
+    if number < 3 or number % 2 == 0 or not 0 < smallest <= largest:
+        raise SettingError(
+            f"number={number}, smallest={smallest}, largest={largest}: give an odd number and 0 < smallest <= largest"
+        )
+    magnitudes = np.geomspace(smallest, largest, number // 2)
+    return [float(s) for s in (*-magnitudes[::-1], 0.0, *magnitudes)]
+
+
+class _Scaled(torch.autograd.Function):
+    """Identity forward, `scale` times the gradient backward."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, scale: float) -> Tensor:  # type: ignore[override]
+        ctx.scale = scale
+        return z.view_as(z)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient * ctx.scale, None
+
+
+def scaled(z: Tensor, scale: float) -> Tensor:
+    """The gradient layer: `z` itself, whose gradient is multiplied by `scale`."""
+    out: Tensor = _Scaled.apply(z, scale)
+    return out
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One attribute to learn beside the label.
+
+    Attributes
+    ----------
+    levels : outputs of the branch; 0 for a continuous attribute
+    mean, divisor : of a continuous attribute: its training mean, and what its squared error is divided by
+    """
+
+    name: str
+    scale: float
+    weight: float
+    levels: int
+    mean: float = 0.0
+    divisor: float = 1.0
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.levels in (0, 2) else self.levels
+
+
+class WithAttributes(nn.Module):
+    """The objective: cross-entropy of the label + for each attribute `weight` times its loss behind the gradient layer.
+
+    A branch of scale 0 is left out altogether. An attribute's loss is a binary or multiclass cross-entropy, or a squared error
+    over `divisor`, averaged over the rows of the batch that have the attribute.
+    """
+
+    def __init__(
+        self, d: int, branches: Sequence[Branch], *, hidden: Sequence[int] = (512, 256), rng: np.random.Generator
+    ) -> None:
+        super().__init__()
+        self.branches = tuple(b for b in branches if b.scale != 0)
+        # Plain numbers that `train` writes into the card: where an audit finds the scale.
+        self.attributes = [b.name for b in branches]
+        self.scales = [b.scale for b in branches]
+        self.weights = [b.weight for b in branches]
+        self.divisors = [b.divisor for b in branches]
+        self.hidden = [int(h) for h in hidden]
+        self.heads = nn.ModuleList(_mlp(d, hidden, b.outputs, rng) for b in self.branches)
+
+    def forward(self, classifier: Classifier, batch: Batch) -> Tensor:
+        if not self.branches:
+            return cross_entropy(classifier, batch)
+        z, logits = classifier.read(batch.x)
+        losses = nn.functional.cross_entropy(logits.float(), batch.y, reduction="none")
+        total = (losses * batch.weight).mean()
+        for branch, head in zip(self.branches, self.heads, strict=True):
+            total = total + branch.weight * self._loss(branch, head(scaled(z, branch.scale)), batch)
+        return total
+
+    @staticmethod
+    def _loss(branch: Branch, output: Tensor, batch: Batch) -> Tensor:
+        a = batch.attributes[branch.name]
+        known = a >= 0 if branch.levels else ~a.isnan()
+        output, mass = output.float(), batch.weight * known
+        if branch.levels == 0:
+            target = torch.where(known, (a - branch.mean) / math.sqrt(branch.divisor), 0.0).float()
+            losses = (output[:, 0] - target).square()
+        elif branch.levels == 2:
+            target = torch.where(known, a, 0).float()
+            losses = nn.functional.binary_cross_entropy_with_logits(output[:, 0], target, reduction="none")
+        else:
+            losses = nn.functional.cross_entropy(output, torch.where(known, a, 0).long(), reduction="none")
+        return (losses * mass).sum() / known.sum().clamp(min=1)
+
+
+def _mlp(d: int, hidden: Sequence[int], outputs: int, rng: np.random.Generator) -> nn.Sequential:
+    """ReLU layers drawn as nn.Linear draws them, from `rng`."""
+    layers: list[nn.Module] = []
+    widths = (d, *hidden, outputs)
+    for into, out in pairwise(widths):
+        layer = nn.utils.skip_init(nn.Linear, into, out)
+        with torch.no_grad():
+            for parameter in (layer.weight, layer.bias):
+                drawn = rng.uniform(-1, 1, tuple(parameter.shape)) / math.sqrt(into)
+                parameter.copy_(torch.from_numpy(drawn.astype(np.float32)))
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+# ---- what is given -------------------------------------------------------------------------------------------------------
+
+
+def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:
+    if not cohort.attributes:
+        raise DataError(f"cohort {cohort.name!r} has no attribute: give attribute= when reading the manifest")
+    named = [cohort.attributes[0]] if attribute is None else [attribute] if isinstance(attribute, str) else list(attribute)
+    for name in named:
+        if name not in cohort.attributes:
+            raise SettingError(f"no attribute {name!r} in cohort {cohort.name!r}; {suggest(name, cohort.attributes)}")
+    if not named or len(set(named)) < len(named):
+        raise SettingError(f"attribute={named}: name one or several, each once")
+    return named
+
+
+def _each(given: float | Mapping[str, float], names: Sequence[str], what: str) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, float(given))
+    if set(given) != set(names):
+        raise SettingError(
+            f"{what}= names {sorted(given)} and the attributes are {sorted(names)}: give a number for each of them"
+        )
+    return {name: float(given[name]) for name in names}
+
+
+def _refuse(scales: Mapping[str, float], weights: Mapping[str, float], divisor: str | float, hidden: Sequence[int]) -> None:
+    for name, value in scales.items():
+        if not math.isfinite(value):
+            raise SettingError(f"scale={value} of {name!r}: give a finite number; negative reverses the gradient")
+    for name, value in weights.items():
+        if not 0 <= value < math.inf:
+            raise SettingError(f"weight={value} of {name!r}: give a number of at least 0; a negative scale reverses the gradient")
+    if divisor != "variance" and (isinstance(divisor, str) or not 0 < divisor < math.inf):
+        raise SettingError(f"divisor={divisor!r}: give 'variance' or a number above 0")
+    if any(int(h) < 1 for h in hidden):
+        raise SettingError(f"hidden={list(hidden)}: widths are at least 1; an empty list makes the branch linear")
+
+
+def _branch(name: str, rows: Cohort, divisor: Literal["variance"] | float, scale: float, weight: float) -> Branch:
+    a = rows.attribute(name)
+    values = a.values[a.present]
+    if len(np.unique(values)) < 2:
+        raise DataError(
+            f"attribute {name!r} has {len(np.unique(values))} values in the train rows, and a branch learns two or more"
+        )
+    if a.kind == "categorical":
+        return Branch(name, scale, weight, len(a.levels))
+    by = float(values.var()) if divisor == "variance" else float(divisor)
+    return Branch(name, scale, weight, 0, float(values.mean()), by)
+
+
+def _share(classifier: Classifier, rows: Cohort, name: str) -> float:
+    """Entropy of the label over that of the attribute (1 for a continuous one, whose error is in variances)."""
+    a = rows.attribute(name)
+    label = as_outputs(rows.label, rows.classes, classifier.classes)
+    own = 1.0 if a.kind == "continuous" else _entropy(a.values[a.present])
+    return _entropy(label[label >= 0]) / own if own > 0 else 1.0
+
+
+def _entropy(codes: np.ndarray) -> float:
+    share = np.unique(codes, return_counts=True)[1] / max(1, len(codes))
+    return float(-(share * np.log(share)).sum())
