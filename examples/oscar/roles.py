@@ -48,9 +48,20 @@ def compared(
     for role, rows, target, seed in track(plan, "models"):
         network = start(rows.classes if target is None else attribute.levels, np.random.default_rng([seed, len(role)]))
         network.card["name"] = f"{role} {seed + 1}"
-        model = train(network, rows, target=target, seed=seed, regime=role, **training)
-        fitted = rows.on("train") if rows.splits is not None else rows
-        found[role].append(rr.extract(model, cohorts, list(needs), training=fitted, threads=training.get("threads")))
+        # Without rows to stop on, a model is kept by its training loss: as a rule that of the last epoch.
+        stopping = None if rows.has("val") else rows
+        model = train(network, rows, target=target, seed=seed, regime=role, stopping=stopping, **training)
+        found[role].append(rr.extract(model, cohorts, list(needs), training=rows.on("train"), threads=training.get("threads")))
+    return found
+
+
+def drawn_evenly(rng: np.random.Generator, *columns: np.ndarray) -> np.ndarray:
+    """0 or 1 for every row, each half as often as the other wherever the columns are alike: no association with them."""
+    found = np.zeros(len(columns[0]), dtype=np.int64)
+    alike = np.unique(np.stack([np.asarray(c).astype(str) for c in columns]), axis=1, return_inverse=True)[1]
+    for stratum in np.unique(alike):
+        rows = np.flatnonzero(alike == stratum)
+        found[rows] = rng.permutation(np.arange(len(rows)) % 2)
     return found
 
 

@@ -36,7 +36,11 @@ def check_audit(name: str, **settings: Any) -> Finding:
     _expect(needs and all(isinstance(need, Need) for need in needs), f"{name}.needs() is not a tuple of Need")
     _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
     maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("maps@", "tokens@"))))
-    models = {role: synthetic_evidence(seed=k, maps=maps) for k, role in enumerate(dict.fromkeys(need.role for need in needs))}
+    perturbed = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("features@", "change@"))))
+    models = {
+        role: synthetic_evidence(seed=k, maps=maps, perturbed=perturbed)
+        for k, role in enumerate(dict.fromkeys(need.role for need in needs))
+    }
     before = {role: _content(evidence) for role, evidence in models.items()}
     first, second = (audit(name, models, seed=3, **settings).finding() for _ in range(2))
     _expect(before == {role: _content(e) for role, e in models.items()}, f"{name} changed the evidence it read")
@@ -82,11 +86,13 @@ def check_mitigation(name: str, **settings: Any) -> dict[str, str]:
     return found
 
 
-def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[str] = ()) -> Evidence:
+def synthetic_evidence(
+    n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[str] = (), perturbed: Sequence[str] = ()
+) -> Evidence:
     """Evidence of a linear model whose features carry a binary label and a binary attribute `cue`: audit, test and twin rows.
 
     `maps` names arrays of noise, (n, 6, 6), that stand for attribution maps of the test rows, or (`tokens@…`) for the tokens that
-    an object covers.
+    an object covers. `perturbed` names `features@…`, the features moved a little at random, and `change@…`, 0.05 everywhere.
     """
     rng = np.random.default_rng(seed)
     rows = np.random.default_rng(0)  # every model sees the same rows
@@ -117,6 +123,9 @@ def synthetic_evidence(n: int = 240, d: int = 6, seed: int = 0, maps: Sequence[s
     arrays["twin"] = {"features": twins[rows_of["test"]], "logits": head(twins[rows_of["test"]])}
     drawn = {name: rng.random((len(test), 6, 6), dtype=np.float32) for name in maps}
     arrays["test"] |= {k: (v > 0.7).astype(np.float32) if k.startswith("tokens@") else v for k, v in drawn.items()}
+    for name in perturbed:
+        moved = features[rows_of["test"]] + 0.3 * rng.normal(size=(len(test), d))
+        arrays["test"][name] = moved if name.startswith("features@") else np.full(len(test), 0.05)
     cohorts = {"audit": cohort.on("audit"), "test": test, "twin": flipped}
     return Evidence.from_arrays(cohorts, arrays, head=head, name=f"synthetic-{seed}")
 

@@ -544,6 +544,28 @@ def test_seeds_are_judged_together_and_methods_side_by_side():
     assert alone.measurements[0].p == erm.members[0].p
 
 
+def test_ablations_name_their_methods_and_a_fitted_head_is_held_against_its_start():
+    use = {"erm": 1.0, "neggrad": 0.9, "dfr": 0.3, "art_head": 0.0, "art_head_neggrad": 0.1}
+    models = {regime: [told(world(s, uses=uses), regime, s) for s in range(2)] for regime, uses in use.items()}
+    others = [e for regime in list(use)[1:] for e in models[regime]]
+    result = audit("art", {"test": models["erm"], "panel": others}, **FAST)
+    (over,) = (e for e in result.finding().exhibits if e.title == "Ablations over methods")
+    assert "4 methods (neggrad, dfr, art_head, art_head_neggrad)" in over.caption
+    audited = [j for j in result.methods if j.name != "erm"]
+    first = [np.mean([one.ablation_change[0, 1, 0] for one in j.members]) for j in audited]
+    assert over.rows[0][:2] == ("find", "class-conditional direction")
+    assert over.rows[0][3].value == pytest.approx(np.mean(first))
+    assert over.rows[0][5].value == pytest.approx(np.mean([m.ablation_change[0, 1, 0] for m in result.methods[0].members]))
+    (both,) = (e for e in result.finding().exhibits if e.title == "Before and after restoring")
+    assert both.highlight == (3, 4)
+    wga = {j.name: j.wga.value for j in result.methods}
+    for head, start in (("art_head", "erm"), ("art_head_neggrad", "neggrad")):
+        assert f"{head} raises clean WGA by {100 * (wga[head] - wga[start]):.1f} points against {start}" in both.caption
+    row = rows_of(result.finding(), "Before and after restoring")["erm"]
+    assert row[3].value == pytest.approx(row[1].value - row[2].value)
+    assert row[6].value == pytest.approx(row[5].value - row[4].value)
+
+
 def test_closed_seeds_count_as_unchanged_in_the_mean():
     models = [told(world(0), "erm", 0), told(world(1, cue=0.0), "erm", 1)]
     j = audit("art", {"test": models}, **FAST).methods[0]

@@ -334,6 +334,20 @@ def test_logistic_bias_keeps_rows_with_the_probability_of_its_formula() -> None:
     assert kept[(label == 1) & (age > 75)].all()  # m · sigmoid is above 1 there
 
 
+def test_logistic_bias_can_keep_the_complement_as_the_paper_writes_it() -> None:
+    n, (slope, centre, multiplier) = 20_000, (0.14, 50.0, 4.0)
+    rng = np.random.default_rng(0)
+    age, label = rng.uniform(20, 90, n), rng.integers(0, 2, n)
+    cohort = Cohort.from_columns({"id": np.arange(n), "label": label, "age": age}, attribute="age")
+    found = cohort.bias(rng=np.random.default_rng(1), logistic=(slope, centre, multiplier), complement=True)
+    kept = np.isin(np.arange(n), found.id.astype(int))
+    for low in range(20, 50, 5):
+        rows = (age >= low) & (age < low + 5) & (label == 0)
+        expected = np.mean([1 - min(1, multiplier / (1 + np.exp(-slope * (a - centre)))) for a in age[rows]])
+        assert abs(kept[rows].mean() - expected) < 5 * np.sqrt(0.25 / rows.sum())
+    assert not kept[(label == 0) & (age > 60)].any()
+
+
 def test_logistic_bias_takes_numeric_levels_steep_slopes_and_skips_the_unknown() -> None:
     cohort = Cohort.from_columns({"label": [0, 1] * 50, "a": [0, 0, 1, 1, None] * 20}, attribute="a")
     kept = cohort.bias(rng=np.random.default_rng(0), logistic=(1e6, 0.5, 1.0))

@@ -210,3 +210,28 @@ def test_numbers_among_none_are_numbers(rows: dict) -> None:
     assert (found.unit, found.missing) == ("log odds per unit", 1)
     coded = fairness.disparity("separation", rows["y"], rows["predicted"], rows["age"].astype(int) // 6, kind="categorical")
     assert len(coded.each) > 10
+
+
+@pytest.mark.parametrize("attribute", ["sex", "race", "age"])
+def test_exchanged_attributes_give_the_metric_of_the_exchanged_rows(rows: dict, attribute: str) -> None:
+    label, predicted, a = rows["y"], rows["predicted"], rows[attribute]
+    donors = np.stack([np.random.default_rng(k).permutation(len(a)) for k in range(3)])
+    kind = "continuous" if attribute == "age" else "categorical"
+    for name in fairness.LOGISTIC if kind == "continuous" else fairness.METRICS:
+        found = fairness.disparity_null(name, label, predicted, a, donors, kind=kind)
+        expected = [fairness.disparity(name, label, predicted, a[d], kind=kind).value for d in donors]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    level = 1 if kind == "categorical" else None
+    found = fairness.signed_disparity_null(label, predicted, a, donors, kind=kind, level=level)
+    expected = [fairness.signed_disparity(label, predicted, a[d], kind=kind, level=level).value for d in donors]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_an_exchange_that_separates_perfectly_is_undefined() -> None:
+    label, predicted, age = np.ones(6, int), np.array([0, 0, 0, 1, 1, 1]), np.arange(6.0)
+    donors = np.stack([np.arange(6), np.array([0, 3, 2, 1, 4, 5])])
+    found = fairness.disparity_null("independence", label, predicted, age, donors, kind="continuous")
+    assert np.isnan(found[0])
+    assert np.isfinite(found[1])
+    with pytest.raises(DataError, match="donors"):
+        fairness.disparity_null("independence", label, predicted, age, donors[:, :3], kind="continuous")

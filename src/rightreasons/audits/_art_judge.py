@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -45,6 +45,10 @@ class Measurement:
     label_change, label_excess : (3, 3), (3,) along the label direction less the attribute's part; `label_overlap` is their cosine
     probe : (6, 3) balanced accuracy of each probe
     projection : (2, k, 2) two principal components of some rows before and after
+    pictures : (k, 2, h, w, 3) some images with Grad-CAM before and after; `no_pictures` says why there is none
+    layer_open, layer_T, layer_p, layer_probe : (L,), the last (L, 3), at each of `layer_name`: classes with an open gate, the
+        largest T, p against the shuffles, the linear probe within label; `layer_lacking` were asked for and not extracted
+    layer_change, layer_excess, layer_control : (L, 3, 3), (L, 3), (L, D, 3) as `change`, `excess` and `control`
     """
 
     model: str
@@ -120,6 +124,19 @@ class Measurement:
     converged: bool
     projection: np.ndarray
     projection_group: tuple[str, ...]
+    pictures: np.ndarray = field(default_factory=lambda: np.zeros((0, 2, 1, 1, 3), dtype=np.uint8))
+    captions: tuple[str, ...] = ()
+    no_pictures: str = ""
+    layer_name: tuple[str, ...] = ()
+    layer_lacking: tuple[str, ...] = ()
+    layer_width: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    layer_open: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    layer_T: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    layer_change: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 3)))
+    layer_excess: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    layer_control: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    layer_p: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    layer_probe: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
 
     @property
     def beta(self) -> float:

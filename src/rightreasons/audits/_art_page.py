@@ -20,11 +20,12 @@ from rightreasons.audits._art_judge import (
     Measurement,
     effect_of,
 )
+from rightreasons.audits._art_pictures import gallery
 from rightreasons.audits._art_runs import CONTROLS
 from rightreasons.audits._contract import estimate
 from rightreasons.findings import Band, Bars, Cell, Check, Curve, Curves, Estimate, Exhibit, Scatter, Table
 from rightreasons.stats.groups import SMALLEST_GROUP
-from rightreasons.stats.resampling import FEWEST_EXCHANGEABLE, Interval
+from rightreasons.stats.resampling import FEWEST_EXCHANGEABLE, Interval, p_value
 from rightreasons.stats.units import over_seeds
 
 DUE_DRAWS = 200
@@ -37,6 +38,7 @@ TARGETS = {
     "global": "attribute, all rows",
     "joint": "group (label and attribute)",
 }
+ART_HEAD = "art_head"
 REFERENCES = ("erm", "balanced")  # what the paper's averages leave out
 MEANING = {
     RESTORABLE: "readable and usable by the head",
@@ -155,7 +157,17 @@ def checks(j: Judged) -> list[Check]:
             name="every row has a label and the attribute", passed=not lacking,
             note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if lacking else "",
         ),
+        *_layers_there(j),
+        *([Check(name="Grad-CAM before and after", passed=None, note=m.no_pictures)] if m.no_pictures else []),
     ]  # fmt: skip
+
+
+def _layers_there(j: Judged) -> list[Check]:
+    without = list(dict.fromkeys(name for one in j.members for name in one.layer_lacking))
+    if not without and not any(one.layer_name for one in j.members):
+        return []
+    note = f"not in the evidence: {', '.join(without)}" if without else ""
+    return [Check(name="every layer asked for was measured", passed=not without, note=note)]
 
 
 def _points(change: Interval) -> str:
@@ -183,8 +195,12 @@ def exhibits(j: Judged, methods: Sequence[Judged]) -> list[Exhibit]:
     if len(methods) > 1 or len(j.members) > 1:
         found += _comparison(methods)
     found += [_gates(m), _controls(j), _ablations(j), _readability(m)]
+    if m.layer_name and all(one.layer_name == m.layer_name for one in j.members):
+        found += [_where(j), _layers(j)]
     if m.projection.shape[1]:
         found += [_projection(m, k) for k in (0, 1)]
+    if len(m.pictures):
+        found.append(gallery(m.pictures, m.captions))
     return found
 
 
@@ -370,11 +386,76 @@ def _projection(m: Measurement, k: int) -> Scatter:
     )
 
 
+def _where(j: Judged) -> Bars:
+    m = j.members[0]
+    change, control = _by_layer(j)
+    head = Interval(0.0, 0.0, 0.0) if math.isnan(j.delta_csr.value) and not j.n_open else j.delta_csr
+    shuffled = float(np.mean([one.control[0, :, 1].max() for one in j.members]))
+    names = ("restoring", "shuffled attribute, largest")
+    return Bars(
+        title="Where in the network the association can be restored",
+        caption="Gain of the conflict shortcut rate when the attribute is amplified after each layer and the rest of the network "
+        "runs on; in feature maps and tokens the shift is that of the channel means, at every position. Last: the features that "
+        "the head reads. A gain at an early layer says that what follows still turns the attribute into decisions; no gain there "
+        "says that this direction does not carry it yet.",
+        labels=[*m.layer_name, "features"],
+        series={names[0]: [*change[:, 1, 0], head.value], names[1]: [*control[:, 1], shuffled]},
+        low={names[0]: [*change[:, 1, 1], head.low]},
+        high={names[0]: [*change[:, 1, 2], head.high]},
+        value_label=CHANGES[1],
+    )
+
+
+def _layers(j: Judged) -> Table:
+    m = j.members[0]
+    change, control = _by_layer(j)
+    draws = m.layer_control.shape[1]
+    probe = _mean_table([one.layer_probe for one in j.members])
+    gain = np.mean([one.layer_control[:, :, 1] for one in j.members], axis=0)
+    rows: list[list[object]] = []
+    for k, name in enumerate(m.layer_name):
+        is_open = any(one.layer_open[k] for one in j.members)
+        p = p_value(change[k, 1, 0], gain[k], "greater") if is_open else None
+        rows.append(
+            [name, int(m.layer_width[k]), f"{_mean(j, 'layer_open', k):g} of {len(m.classes)}", _mean(j, "layer_T", k),
+             _three(probe[k]), _three(change[k, 0]), _three(change[k, 1]), control[k, 1], p]
+        )  # fmt: skip
+    last = float(np.mean([np.nanmax(one.gate_T, initial=0.0) for one in j.members]))
+    gates = float(np.mean([one.gate_open.any(axis=1).sum() for one in j.members]))
+    shuffled = float(np.mean([one.control[0, :, 1].max() for one in j.members]))
+    rows.append(
+        ["features", None, f"{gates:g} of {len(m.classes)}", last, _cell(j.probe), _cell(j.delta_wga), _cell(j.delta_csr),
+         shuffled, None if math.isnan(j.p) else j.p]
+    )  # fmt: skip
+    return Table(
+        title="ART by layer",
+        caption=f"p against {draws} shuffles of the attribute with their own gate, so that it cannot be smaller than "
+        f"{1 / (draws + 1):.3f}; nothing is decided by it. The last row is the audit itself. Halves of the audit rows are drawn "
+        "anew for the layers. A closed gate changes nothing.",
+        columns=(
+            "after", "channels", "classes with an open gate", "largest T", "linear probe within label", "drop of WGA",
+            "gain of CSR", "largest gain of a shuffle", "p",
+        ),
+        rows=rows,
+        highlight=(len(rows) - 1,),
+    )  # fmt: skip
+
+
+def _by_layer(j: Judged) -> tuple[np.ndarray, np.ndarray]:
+    """(L, 3, 3) changes, and (L, 3) the largest change of a shuffle, mean over models."""
+    change = _mean_table([one.layer_change for one in j.members])
+    return change, np.mean([one.layer_control.max(axis=1) for one in j.members], axis=0)
+
+
+def _mean(j: Judged, what: str, k: int) -> float:
+    return float(np.mean([getattr(one, what)[k] for one in j.members]))
+
+
 # ---- several models ------------------------------------------------------------------------------------------------------
 
 
 def _comparison(methods: Sequence[Judged]) -> list[Exhibit]:
-    """Output behaviour, readability, restoration and controls by method (Tables 2 to 5); averages name their members."""
+    """Tables 2 to 7: output behaviour, readability, restoration, controls, ablations, ART-head; averages name their members."""
     probes = list(zip(methods[0].members[0].probe_kind, methods[0].members[0].probe_target, strict=True))
     reading = [_probe_of(kind, target) for kind, target in probes]
     control = [_control_of(c) for c in range(len(CONTROLS))]
@@ -403,22 +484,87 @@ def _comparison(methods: Sequence[Judged]) -> list[Exhibit]:
         ),
         _table_of(
             methods, "Controls by method", "Mean drop of WGA under each control.",
-            dict(zip(CONTROLS, control, strict=True)),
+            {"ART": _change_of("delta_wga"), **dict(zip(CONTROLS, control, strict=True))},
         ),
+        _ablations_of(methods),
+        _before_and_after(methods),
     ]  # fmt: skip
 
 
-def _table_of(methods: Sequence[Judged], title: str, caption: str, columns: dict[str, Callable[[Measurement], float]]) -> Table:
-    def cell(values: Sequence[float]) -> Cell:
-        mean = over_seeds(values)
-        return Cell(value=mean.value, low=mean.low, high=mean.high, reason=mean.reason)
+def _ablations_of(methods: Sequence[Judged]) -> Table:
+    """Table 6: every variant of find, gate and restore, averaged over the audited methods, which are named."""
+    audited = [j for j in methods if not j.name.startswith(REFERENCES)] or list(methods)
+    names = ", ".join(j.name for j in audited)
+    m = methods[0].members[0]
+    steps = [k for k, step in enumerate(m.ablation_step) if step in ("find", "gate", "restore")]
 
+    def cell(k: int, number: int, of: Sequence[Judged]) -> Cell:
+        return _seeds([float(np.mean([one.ablation_change[k, number, 0] for one in j.members])) for j in of])
+
+    return Table(
+        title="Ablations over methods",
+        caption=f"One step of ART changed at a time. Means over {len(audited)} methods ({names}) with "
+        "95 % t intervals, beside the method that is tested. A variant that lowers worst-group accuracy without raising the "
+        "conflict shortcut rate does damage.",
+        columns=(
+            "step", "variant", "drop of WGA", "gain of CSR", f"drop of WGA, {methods[0].name}", f"gain of CSR, {methods[0].name}",
+        ),
+        rows=[
+            [m.ablation_step[k], m.ablation_name[k], cell(k, 0, audited), cell(k, 1, audited),
+             *(_three(_mean_table([one.ablation_change[k, number] for one in methods[0].members])) for number in (0, 1))]
+            for k in steps
+        ],
+    )  # fmt: skip
+
+
+def _before_and_after(methods: Sequence[Judged]) -> Table:
+    """Table 7: before and after restoring, and what a head that was fitted on restored features costs against its start."""
+    reads: dict[str, Callable[[Measurement], float]] = {
+        "WGA before": lambda one: one.wga.value,
+        "WGA after": lambda one: one.wga_after.value,
+        "drop of WGA": _change_of("delta_wga"),
+        "CSR before": lambda one: one.csr.value,
+        "CSR after": lambda one: one.csr_after.value,
+        "gain of CSR": _change_of("delta_csr"),
+    }
+    rows: list[list[object]] = [[j.name, *(_seeds([read(one) for one in j.members]) for read in reads.values())] for j in methods]
+    heads = [k for k, j in enumerate(methods) if j.name.startswith(ART_HEAD)]
+    said = []
+    for k in heads:
+        start = _start_of(methods[k], methods)
+        if start is not None:
+            cost = methods[k].wga.value - start.wga.value
+            verb = "raises" if cost >= 0 else "lowers"
+            said.append(f"{methods[k].name} {verb} clean WGA by {100 * abs(cost):.1f} points against {start.name}")
+    note = f" {'; '.join(said)}." if said else ""
+    return Table(
+        title="Before and after restoring",
+        caption="Every method as it is and with the attribute amplified; means over seeds with 95 % t intervals. A head that was "
+        f"fitted on clean and restored features (highlighted) should change little.{note}",
+        columns=("method", *reads),
+        rows=rows,
+        highlight=tuple(heads),
+    )
+
+
+def _start_of(head: Judged, methods: Sequence[Judged]) -> Judged | None:
+    """The method that an ART-head started from: the one that its name ends in, else the tested one."""
+    named = head.name.removeprefix(ART_HEAD).lstrip("_- ")
+    return next((j for j in methods if named and j.name == named), methods[0] if methods[0] is not head else None)
+
+
+def _seeds(values: Sequence[float]) -> Cell:
+    mean = over_seeds(values)
+    return Cell(value=mean.value, low=mean.low, high=mean.high, reason=mean.reason)
+
+
+def _table_of(methods: Sequence[Judged], title: str, caption: str, columns: dict[str, Callable[[Measurement], float]]) -> Table:
     rows: list[list[object]] = [
-        [j.name, len(j.members), *(cell([read(one) for one in j.members]) for read in columns.values())] for j in methods
+        [j.name, len(j.members), *(_seeds([read(one) for one in j.members]) for read in columns.values())] for j in methods
     ]
     averaged = [j for j in methods if not j.name.startswith(REFERENCES)]
     if len(averaged) > 1:
-        means = [cell([float(np.mean([read(one) for one in j.members])) for j in averaged]) for read in columns.values()]
+        means = [_seeds([float(np.mean([read(one) for one in j.members])) for j in averaged]) for read in columns.values()]
         rows.append([f"mean of {', '.join(j.name for j in averaged)}", sum(len(j.members) for j in averaged), *means])
     note = (
         " Means over seeds with 95 % t intervals; the last row names the methods that it averages." if len(averaged) > 1 else ""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rightreasons.evidence import View
 from rightreasons.head import Head, Layer
 from rightreasons.stats import groups, resampling, restoration
 from rightreasons.stats.resampling import Exchange, Resamples, exchange_within_label
@@ -41,6 +42,15 @@ class Sample:
 
     def __len__(self) -> int:
         return len(self.y)
+
+
+def complete(view: View, attribute: str, array: str = "features") -> tuple[Sample, int, NDArray]:
+    """Rows that have a label and the attribute, how many lack one, and the ids of those that have both."""
+    cohort, label, z = view.by_case(array)
+    values = cohort.attribute(attribute).values.astype(np.int64)
+    known = (label >= 0) & (values >= 0)
+    rows = Sample(z, label, values, cohort.subject)
+    return (rows if known.all() else rows.select(known)), int((~known).sum()), cohort.id[known]
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class Measurement:
     target : the column that it predicts, empty for the label: then there is only its encoding
     rows : hash of the test rows with their label and attribute
     encoding, marginal : AUC or mean absolute error (`unit`), within the label and over all rows
-    chance, no_information, label_alone : what the encoding is without any information within the label; over all rows without any;
-        over all rows with the label alone
+    chance, no_information, label_alone : the encoding of no information within the label; of none over all rows; of the label
+        alone over all rows
     metrics : m names; the last `n_signed` are signed disparities, one per attribute value (or per unit)
     value, low, high, p, draws, null : (m,), (m,), (m,), (m,), (m, B), (m, P); p of the metric itself under exchange
     sign, association : (n_signed,), (n_signed, 3) of the training rows; NaN in sign where these are not known
@@ -375,13 +375,17 @@ def _scores(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
 
 
 def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tuple[float, float, float], str, bool]:
-    """Numbers: mean absolute error. Within the label, features and attribute are taken from the label's training means."""
-    weight = probes.equal_weights(fit.y)
-    means = np.array([fit.a[fit.y == y].mean() if (fit.y == y).any() else fit.a.mean() for y in (0, 1)])
-    centres = np.stack([fit.z[fit.y == y].mean(axis=0) if (fit.y == y).any() else fit.z.mean(axis=0) for y in (0, 1)])
+    """Numbers: mean absolute error. Within the label, features and attribute are taken from their means at that label.
+
+    Test rows are taken from their own means: where their mix differs from training, a readout of nothing is then neither better
+    nor worse than the chance that it is compared with.
+    """
+    means = {"fit": _by_label(fit.a, fit.y), "test": _by_label(test.a, test.y)}
+    inside = [rows.z - _by_label(rows.z, rows.y)[rows.y] for rows in (fit, test)]
+    target = [fit.a - means["fit"][fit.y], test.a - means["test"][test.y]]
     pairs = [
         (fit.z, fit.a, test.z, test.a, None),
-        (fit.z - centres[fit.y], fit.a - means[fit.y], test.z - centres[test.y], test.a - means[test.y], weight),
+        (inside[0], target[0], inside[1], target[1], probes.equal_weights(fit.y)),
     ]
     off = []
     for z, a, tz, ta, w in pairs:
@@ -402,10 +406,14 @@ def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
     def overall(counts: np.ndarray) -> np.ndarray:
         return resampling.sums(counts, marginal) / counts.sum(axis=1)
 
-    from_label = np.abs(test.a - means[test.y])
-    chance = float(np.mean([from_label[test.y == y].mean() for y in (0, 1)]))
-    bounds = (chance, float(np.abs(test.a - fit.a.mean()).mean()), float(from_label.mean()))
-    return error, overall, bounds, "MAE", True
+    chance = float(np.mean([np.abs(target[1][test.y == y]).mean() for y in (0, 1)]))
+    alone = float(np.abs(test.a - means["fit"][test.y]).mean())
+    return error, overall, (chance, float(np.abs(test.a - fit.a.mean()).mean()), alone), "MAE", True
+
+
+def _by_label(values: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(2, …) means at label 0 and 1; the overall mean where a label has no rows."""
+    return np.stack([values[y == k].mean(axis=0) if (y == k).any() else values.mean(axis=0) for k in (0, 1)])
 
 
 def _deep(fit: Rows, test: Rows, weight: np.ndarray, hidden: tuple[int, ...], seed: int) -> np.ndarray:
@@ -519,6 +527,10 @@ def _metrics(a: Attribute, s: Settings) -> tuple[str, ...]:
     for name in s.metrics:
         if name not in fairness.METRICS:
             raise SettingError(f"no fairness metric {name!r}; {suggest(name, fairness.METRICS)}")
+    if s.bins is not None and a.kind == "continuous":
+        low, high = (f(a.values[a.present]) for f in (np.min, np.max))
+        if low < min(s.bins) or high > max(s.bins):
+            raise SettingError(f"bins={list(s.bins)} leave out test rows: {a.name} runs from {low:g} to {high:g}")
     if a.kind == "continuous" and s.bins is None:
         return tuple(name for name in s.metrics if name not in GAPS)
     return tuple(s.metrics)

@@ -14,15 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits import _art_page
+from rightreasons.audits import _art_layers, _art_page, _art_pictures
 from rightreasons.audits._alignment import alignment_of, say_alignment
 from rightreasons.audits._art_judge import CLOSED, NO_PI, Judged, Measurement, by_method
-from rightreasons.audits._art_runs import Audit, Controls, Outcome, Procedure, Sample, Stage, outcome, run_controls, shares
+from rightreasons.audits._art_runs import (
+    Audit,
+    Controls,
+    Outcome,
+    Procedure,
+    Sample,
+    Stage,
+    complete,
+    outcome,
+    run_controls,
+    shares,
+)
 from rightreasons.audits._contract import Context, Need, Role, refuse_mixed_cases
 from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence, View
-from rightreasons.findings import Finding, Row, Verdict
+from rightreasons.findings import MAX_PICTURES, Finding, Row, Verdict
 from rightreasons.stats import probes, resampling, restoration
 from rightreasons.stats.groups import SMALLEST_GROUP, aligned_label
 from rightreasons.stats.resampling import Interval, interval, p_value, resamples, share_interval
@@ -43,7 +54,23 @@ FEWEST_DRAWS = 19  # with fewer no p can reach 0.05
 SHOWN = 300  # rows of the projection
 
 
-def needs(twins: bool = False) -> tuple[Need, ...]:
+def needs(
+    attribute: str | None = None,
+    direction: str = "class-conditional",
+    rho: float = 0.5,
+    gated: bool = True,
+    tau: float = 0.5,
+    n_min: int = 20,
+    routing: str = "true",
+    beta: float = 2.0,
+    twins: bool = False,
+    layers: Sequence[str] = (),
+    layer_controls: int = _art_layers.DRAWS,
+    pictures: int = 0,
+) -> tuple[Need, ...]:
+    procedure = Procedure(direction, rho, tau, n_min, gated, routing)
+    audited, reported = _art_layers.arrays(layers, procedure, beta, attribute, layer_controls)
+
     def of(role: str, optional: bool) -> tuple[Need, ...]:
         return (
             Need(role, "audit", "features", optional),
@@ -51,6 +78,10 @@ def needs(twins: bool = False) -> tuple[Need, ...]:
             *((Need(role, "twin", "features", optional),) if twins else ()),
             Need(role, "audit", "logits", True),
             Need(role, "test", "logits", True),
+            *((Need(role, "test", "spatial", True),) if pictures and role == "test" else ()),
+            *(Need(role, "audit", array, True) for array in audited),
+            *(Need(role, "test", array, True) for array in reported),
+            *(Need(role, "twin", array, True) for array in ("logits", *reported) if twins and layers),
         )
 
     return of("test", False) + of("panel", True)
@@ -122,6 +153,9 @@ def measure(
     beta: float = 2.0,
     betas: Sequence[float] = BETAS,
     twins: bool = False,
+    layers: Sequence[str] = (),
+    layer_controls: int = _art_layers.DRAWS,
+    pictures: int = 0,
     controls: int = 300,
     B: int = 1_000,
     level: float = 0.95,
@@ -137,16 +171,19 @@ def measure(
     routing : "true" amplifies along the directions of a row's label, "predicted" along those of its decision
     beta, betas : the strength that decides, and those of the curve
     twins : also report on the twin of every test row (clean and stamped images), with its attribute
+    layers : names of layers inside the network at which to restore too, in their order
+    layer_controls : shuffles of the attribute at every layer
+    pictures : how many images to show with Grad-CAM before and after, where the features are the average of a map
     controls : draws of every control
     B : resamples of the test rows (of subjects where they are known; a row and its twin are one)
     C : inverse penalty of the linear probe
     """
     strengths = _strengths(beta, betas)
-    _refuse_settings(direction, routing, controls)
+    _refuse_settings(direction, routing, controls, layer_controls, pictures)
     test_view, audit_view, a, head = _parts(evidence, attribute)
     halving, shuffling, drawing, showing = rng.spawn(4)
-    rows, missing_audit = _complete(audit_view, a.name)[:2]
-    test, missing, shown = _test_rows(evidence, test_view, a.name, twins)
+    rows, missing_audit = complete(audit_view, a.name)[:2]
+    test, missing, reported = _test_rows(evidence, test_view, a.name, twins)
     if not len(rows) or not len(test):
         raise NotRun(f"{len(rows)} audit rows and {len(test)} test rows have a label and {a.name}: ART needs both")
     to_find, to_gate = restoration.halves(rows.y, rows.a, rng=halving, subject=rows.subject)
@@ -201,7 +238,7 @@ def measure(
         n_conflict=int(stage.conflict.sum()),
         missing=missing,
         missing_audit=missing_audit,
-        agreement=_agreement(shown, a.name, stage.readout.decided, head.is_linear),
+        agreement=_agreement(reported[0], a.name, stage.readout.decided, head.is_linear),
         exchangeable=drawn.exchangeable,
         exchange_reason=drawn.reason,
         betas=np.array(strengths),
@@ -230,6 +267,12 @@ def measure(
         label_overlap=overlap,
         **_readings(readings),
         **_projection(stage, directions, beta, names, showing),
+        **_art_pictures.draw_pictures(
+            evidence, reported[0], _known(reported[0], a.name), stage, directions, beta, decided[audit.main], pictures
+        ),
+        **_art_layers.measure_layers(
+            evidence, reported, stage, sample, layers, procedure, float(beta), a.name, layer_controls, level, C
+        ),
     )
 
 
@@ -250,13 +293,16 @@ def _strengths(beta: float, betas: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({0.0, float(beta), *map(float, betas)}))
 
 
-def _refuse_settings(direction: str, routing: str, controls: int) -> None:
+def _refuse_settings(direction: str, routing: str, controls: int, layer_controls: int, pictures: int) -> None:
     if direction not in restoration.KINDS:
         raise SettingError(f"no direction {direction!r}; known: {', '.join(restoration.KINDS)}")
     if routing not in ROUTINGS:
         raise SettingError(f"no routing {routing!r}; known: {', '.join(ROUTINGS)}")
-    if controls < FEWEST_DRAWS:
-        raise SettingError(f"controls={controls}: with fewer than {FEWEST_DRAWS} draws no p can reach 0.05; 200 or more are due")
+    if not 0 <= pictures <= MAX_PICTURES:
+        raise SettingError(f"pictures={pictures}: give 0 to {MAX_PICTURES}")
+    if min(controls, layer_controls) < FEWEST_DRAWS:
+        given = f"controls={controls}, layer_controls={layer_controls}"
+        raise SettingError(f"{given}: with fewer than {FEWEST_DRAWS} draws no p can reach 0.05; 200 or more are due")
 
 
 def _parts(evidence: Evidence, attribute: str | None) -> tuple[View, View, Attribute, Any]:
@@ -286,23 +332,14 @@ def _same_levels(evidence: Evidence, a: Attribute) -> None:
             )
 
 
-def _complete(view: View, attribute: str) -> tuple[Sample, int, np.ndarray]:
-    """Rows that have a label and the attribute, how many lack one, and which have both."""
-    cohort, label, z = view.by_case("features")
-    values = cohort.attribute(attribute).values.astype(np.int64)
-    known = (label >= 0) & (values >= 0)
-    rows = Sample(z, label, values, cohort.subject)
-    return (rows if known.all() else rows.select(known)), int((~known).sum()), cohort.id[known]
-
-
-def _test_rows(evidence: Evidence, test: View, attribute: str, twins: bool) -> tuple[Sample, int, View]:
-    """The rows reported on, how many are left out, and the test rows among them, which come first.
+def _test_rows(evidence: Evidence, test: View, attribute: str, twins: bool) -> tuple[Sample, int, tuple[View, ...]]:
+    """The rows reported on, how many are left out, and where they come from: test rows, then twins.
 
     With twins: each test row that has one, and its twin; both are resampled together.
     """
     if not twins:
-        rows, missing, _ = _complete(test, attribute)
-        return rows, missing, test
+        rows, missing, _ = complete(test, attribute)
+        return rows, missing, (test,)
     twin = evidence.on("twin")
     place = {i: k for k, i in enumerate(twin.cohort.id)}
     paired = np.array([k for k, i in enumerate(test.cohort.id) if i in place], dtype=np.int64)
@@ -310,7 +347,7 @@ def _test_rows(evidence: Evidence, test: View, attribute: str, twins: bool) -> t
         raise NotRun("no test row has a twin: leave twins= out")
     shown, other = test.select(paired), twin.select(np.array([place[i] for i in test.cohort.id[paired]], dtype=np.int64))
     refuse_mixed_cases(other, attribute)
-    (first, lacking, ids), (second, also, twin_ids) = _complete(shown, attribute), _complete(other, attribute)
+    (first, lacking, ids), (second, also, twin_ids) = complete(shown, attribute), complete(other, attribute)
     # A row without a subject is its own unit, together with its twin.
     units = [
         names if part.subject is None else np.where(part.subject == "", names, part.subject)
@@ -320,7 +357,11 @@ def _test_rows(evidence: Evidence, test: View, attribute: str, twins: bool) -> t
         np.concatenate([first.z, second.z]), np.concatenate([first.y, second.y]), np.concatenate([first.a, second.a]),
         np.concatenate(units),
     )  # fmt: skip
-    return rows, len(test) - len(paired) + lacking + also, shown
+    return rows, len(test) - len(paired) + lacking + also, (shown, other)
+
+
+def _known(test: View, attribute: str) -> np.ndarray:
+    return (test.label >= 0) & (test.cohort.attribute(attribute).values >= 0)
 
 
 def _agreement(test: View, attribute: str, decided: np.ndarray, is_linear: bool) -> float:

@@ -355,6 +355,7 @@ class Cohort:
         size: int | None = None,
         pairs: Mapping[Any, Any] | None = None,
         logistic: tuple[float, float, float] | None = None,
+        complement: bool = False,
     ) -> Cohort:
         """Subsample so that the attribute goes with the label.
 
@@ -366,11 +367,12 @@ class Cohort:
         pairs : attribute value → label that it goes with; by default the i-th level with the i-th class.
         logistic : `(k, a0, m)`: keep with probability clip(m·sigmoid(k(a − a0)), 0, 1) the positives (last class) and with
             clip(m·(1 − sigmoid), 0, 1) the others (ShorT, Supplementary Methods). For numeric attributes.
+        complement : keep the others with 1 − clip(m·sigmoid, 0, 1) instead, as the paper writes it
         """
         if (discordant is None) == (logistic is None):
             raise SettingError("Cohort.bias takes either discordant= or logistic=")
         if logistic is not None:
-            return self.select(self._logistic(attribute, logistic, rng), name=f"{self.name}-biased")
+            return self.select(self._logistic(attribute, logistic, rng, complement), name=f"{self.name}-biased")
         groups = self.group(attribute)
         agrees = self._concordant(attribute, pairs)
         counts = self.counts(attribute).to_numpy()
@@ -469,7 +471,9 @@ class Cohort:
             )
         return np.array([goes_with.get(level) == name for name in names for level in levels])
 
-    def _logistic(self, attribute: str | None, logistic: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+    def _logistic(
+        self, attribute: str | None, logistic: tuple[float, float, float], rng: np.random.Generator, complement: bool = False
+    ) -> np.ndarray:
         a = self.attribute(attribute)
         slope, centre, multiplier = logistic
         if any(isinstance(v, str) for v in a.levels):
@@ -477,7 +481,8 @@ class Cohort:
         numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
         sigmoid = expit(slope * (numeric - centre))
         positive = self.label == len(self.classes) - 1
-        keep = np.clip(multiplier * np.where(positive, sigmoid, 1 - sigmoid), 0, 1)
+        kept = np.clip(multiplier * sigmoid, 0, 1)
+        keep = np.where(positive, kept, 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1))
         return (rng.random(len(self)) < np.where(a.present & (self.label >= 0), keep, 0)).nonzero()[0]
 
     def _stratum(self, attribute: str | None) -> np.ndarray:

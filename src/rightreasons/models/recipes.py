@@ -151,6 +151,8 @@ PLAIN: dict[str, Callable[[Pass], torch.Tensor]] = {
     "spatial": lambda batch: batch.spatial,
 }
 
+CHANGE = "change"
+
 
 def make(name: str) -> Maker:
     """How the array of that name is made.
@@ -158,14 +160,15 @@ def make(name: str) -> Maker:
     `maps@<attribution>(…)` are (b, *space) maps, signed, at the method's own resolution, of the model's own predicted class or of
     the right one (`explain=label`); `conservation@<attribution>(…)` is (b, 3), the sum of each map, what was given away on the
     way, and the score that both should add up to; `screened@<attribution>(region=box,…)` are maps that are exact where it matters
-    and NaN elsewhere. `features@<perturbation>(…)`, `logits@…` and `spatial@…` are what the network says after the perturbation.
+    and NaN elsewhere. `features@<perturbation>(…)`, `logits@…` and `spatial@…` are what the network says after the perturbation;
+    `change@<perturbation>(…)` is (b,), the root mean square change of its pixels.
     """
     recipe = Recipe.parse(name)
     if recipe.method and recipe.quantity in ATTRIBUTIONS:
         return ATTRIBUTIONS[recipe.quantity](recipe, *_attribution(recipe))
     if recipe.method and recipe.quantity == "tokens":
         return _settled(recipe, families.member("perturbations", "tokens").cover, by=recipe.method)
-    if recipe.quantity not in PLAIN:
+    if recipe.quantity not in PLAIN and not (recipe.method and recipe.quantity == CHANGE):
         others = ", ".join(f"{quantity}@…" for quantity in ATTRIBUTIONS)
         raise SettingError(f"no recipe {name!r}; {suggest(str(recipe), PLAIN)}, and {others} of an attribution, tokens@box")
     return _perturbed(recipe) if recipe.method else Maker(PLAIN[recipe.quantity])
@@ -261,14 +264,23 @@ def _is_classless(module: ModuleType) -> bool:
 def _perturbed(recipe: Recipe) -> Maker:
     """A plain quantity of the batch as a perturbation changed it; all quantities share the changed pass."""
     found = _settled(recipe, perturbations.find(recipe.method))
-    key, quantity = str(Recipe("", recipe.method, recipe.settings)), PLAIN[recipe.quantity]
+    key = str(Recipe("", recipe.method, recipe.settings))
 
     def of(change: Callable[[Pass], Pass]) -> Callable[[Pass], torch.Tensor]:
-        return lambda batch: quantity(batch.once(key, lambda: change(batch)))
+        def quantity(batch: Pass) -> torch.Tensor:
+            changed = batch.once(key, lambda: change(batch))
+            return _rms_change(batch, changed) if recipe.quantity == CHANGE else PLAIN[recipe.quantity](changed)
+
+        return quantity
 
     make = None if found.change is None else of(found.change)
     fit = found.fit and (lambda evidence: of(found.fit(evidence)))
     return Maker(make, found.reads, found.arrays, fit, found.check, found.may_lack)
+
+
+def _rms_change(before: Pass, after: Pass) -> torch.Tensor:
+    """(b,) root mean square change of the pixels in [0, 1]."""
+    return ((after.x - before.x) * before._normalisation[1]).flatten(1).square().mean(1).sqrt()
 
 
 def _settled(recipe: Recipe, function: Callable[..., Any], **given: Any) -> Any:

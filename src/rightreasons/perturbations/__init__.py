@@ -14,7 +14,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,8 +105,10 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Perturbation]:
     def operator(*, draw: int = 0, **settings: Any) -> Perturbation:
         def change(batch: Pass) -> Pass:
             cohort, rows = batch.source
-            each = seeds(cohort.id[rows], function.__name__, draw)
-            return batch.with_pixels(function(batch.pixels, each, **settings).clamp(0, 1))
+            pixels, each = batch.pixels, seeds(cohort.id[rows], function.__name__, draw)
+            changed = function(pixels, each, **settings)
+            # Pixels that come back as they are need no way there and back through the normalisation, which costs last bits.
+            return replace(batch, shared={}) if changed is pixels else batch.with_pixels(changed.clamp(0, 1))
 
         return Perturbation(change)
 

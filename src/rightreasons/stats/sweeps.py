@@ -94,7 +94,7 @@ def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike)
 def bootstrap(
     encoding: ArrayLike, disparity: ArrayLike, *, value: float, rng: np.random.Generator, level: float = 0.95
 ) -> Interval:
-    """Interval of rho over models and examples: (M, B) draws over resamples of rows that models share, models drawn anew in each."""
+    """Interval of rho over models and examples: draws (M, B) over the rows' resamples, models drawn anew for each of them."""
     e, d = np.asarray(encoding, dtype=np.float64), np.asarray(disparity, dtype=np.float64)
     if e.shape != d.shape or e.ndim != 2:
         raise DataError(f"found draws of shapes {e.shape} and {d.shape}; expected (M, B) twice")

@@ -1,0 +1,211 @@
+"""TSI on real photos with real weights: a ViT-Ti of ImageNet on pets, clean and with a tag that spells the breed.
+
+    RIGHTREASONS_DATA=<folder> python examples/tsi/pets.py build/tsi-pets --all --device cuda
+
+The folder holds `vit_tiny_patch16_224.safetensors` and `pets224_imagenet_breeds.zip` (480 photos of 24 breeds that are classes of
+ImageNet, each clean and tagged, with trimaps and boxes of the pet and of the tag). On one CPU core a photo takes about 15 seconds,
+so that by default two photos of each breed are looked at.
+
+Written: `report.html` (three findings with their galleries), `numbers.md` (tables) and one SVG a figure, `classes.csv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+from timm.data import ImageNetInfo
+
+import rightreasons as rr
+from rightreasons.audits import needs_of
+from rightreasons.data.cohort import Cohort
+from rightreasons.evidence import Evidence
+from rightreasons.findings import Finding, Table
+from rightreasons.perturbations.tokens import united
+from rightreasons.report import figures
+from rightreasons.stats.means import column_means
+from rightreasons.stats.resampling import Interval, task_rng
+
+WEIGHTS, PHOTOS, MODEL = "vit_tiny_patch16_224.safetensors", "pets224_imagenet_breeds.zip", "timm:vit_tiny_patch16_224"
+SIDE, DRAWN, PATCH, GRID = 224, 512, 16, (14, 14)
+BACKGROUND = 2  # in a trimap; 1 is the pet and 3 its rim
+SETTINGS: dict[str, Any] = {"extras": ["all"], "draws": 4}
+BREEDS = {
+    "Egyptian_Mau": 285, "Persian": 283, "Siamese": 284, "basset_hound": 161, "beagle": 162, "boxer": 242, "chihuahua": 151,
+    "english_cocker_spaniel": 219, "english_setter": 212, "german_shorthaired": 210, "great_pyrenees": 257, "japanese_chin": 152,
+    "keeshond": 261, "leonberger": 255, "miniature_pinscher": 237, "newfoundland": 256, "pomeranian": 259, "pug": 254,
+    "saint_bernard": 247, "samoyed": 258, "scottish_terrier": 199, "staffordshire_bull_terrier": 179, "wheaten_terrier": 202,
+    "yorkshire_terrier": 187,
+}  # fmt: skip
+FIGURES = {
+    "deletion": "Probability lost when the most influential tokens are dropped",
+    "keep": "What the object alone and the rest alone are worth",
+    "mask-and-box": "The mask instead of the box",
+    "noise": "Tokens left out against noise",
+    "share": "How often a token outside outweighs the object",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("RIGHTREASONS_DATA", ".")))
+    parser.add_argument("--photos", type=int, default=2, help="of each breed")
+    parser.add_argument("--all", action="store_true", help="all 480")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int)
+    given = parser.parse_args()
+    rows = prepare(given.data, given.out / "data", None if given.all else given.photos)
+    model = network(given.data)
+    running = {"device": given.device, "threads": given.threads, "batch": 8, "chunk": 24}
+    seen = {kind: measured(model, rows, kind, given.out, running) for kind in ("clean", "tagged")}
+    results = {
+        "clean": rr.audit("tsi", seen["clean"], name="clean photos, boxes", **SETTINGS),
+        "clean, masks": rr.audit("tsi", seen["clean"], name="clean photos, masks", region="mask", **SETTINGS),
+        "tagged": rr.audit("tsi", {"test": seen["tagged"], "panel": [seen["clean"]]}, name="tagged photos, boxes", **SETTINGS),
+    }
+    findings = {name: result.finding() for name, result in results.items()}
+    rr.report(list(findings.values()), given.out / "report.html", title="TSI of a ViT-Ti on photos of pets")
+    results["clean"].classes.to_csv(given.out / "classes.csv", index=False)
+    results["clean"].problems.to_csv(given.out / "annotations.csv", index=False)
+    text = numbers(findings, tags(seen, rows), len(rows))
+    (given.out / "numbers.md").write_text(text)
+    for name, title in FIGURES.items():
+        draw(findings["clean"], title, given.out / f"tsi-{name}.svg")
+    print(text)
+
+
+def prepare(data: Path, folder: Path, photos: int | None) -> pd.DataFrame:
+    """The manifest of both kinds of photos, `photos` of each breed; files are unpacked once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(data / PHOTOS) as archive:
+        rows = pd.read_csv(archive.open("boxes_512px.csv"))
+        held = {name.removeprefix("clean/") for name in archive.namelist() if name.startswith("clean/")}
+        rows = rows[rows["image"].isin(held)].sort_values("image")
+        if photos is not None:
+            rows = rows.groupby("breed", sort=False).head(photos)
+        rows = rows.reset_index(drop=True)
+        for name in rows["image"]:
+            for kind in ("clean", "tagged"):
+                archive.extract(f"{kind}/{name}", folder)
+            with archive.open(f"trimap/{Path(name).stem}.png") as file:
+                mask = np.asarray(Image.open(file)) != BACKGROUND
+            Image.fromarray(mask.astype(np.uint8) * 255).save(folder / f"mask_{Path(name).stem}.png")
+    corners = ["xmin", "ymin", "xmax", "ymax"]
+    for what in ("pet", "tag"):
+        placed = rows[[f"{what}_{c}" for c in corners]].to_numpy(float) * SIDE / DRAWN
+        rows[f"{what}_box"] = [" ".join(f"{v:.3f}" for v in box) for box in placed]
+    names = classes()
+    return pd.DataFrame(
+        {
+            "id": [Path(name).stem for name in rows["image"]],
+            "clean": [str((folder / "clean" / name).absolute()) for name in rows["image"]],
+            "tagged": [str((folder / "tagged" / name).absolute()) for name in rows["image"]],
+            "mask": [str((folder / f"mask_{Path(name).stem}.png").absolute()) for name in rows["image"]],
+            "box": rows["pet_box"],
+            "tag_box": rows["tag_box"],
+            "breed": [names[BREEDS[breed]] for breed in rows["breed"]],
+        }
+    )
+
+
+def classes() -> list[str]:
+    """A short name for each of the 1,000 outputs."""
+    told = ImageNetInfo("imagenet-1k")
+    short = [str(told.index_to_description(k)).split(",")[0] for k in range(1000)]
+    return [name if short.count(name) == 1 else f"{name} ({k})" for k, name in enumerate(short)]
+
+
+def network(data: Path) -> rr.Classifier:
+    # The photos are 224 pixels already: nothing is cropped.
+    return rr.Classifier.load(MODEL, checkpoint=data / WEIGHTS, classes=classes(), crop=1.0)
+
+
+def measured(model: rr.Classifier, rows: pd.DataFrame, kind: str, out: Path, running: Mapping[str, Any]) -> Evidence:
+    """Evidence of the clean photos; of the tagged ones, whose twins are clean."""
+    columns = {"id": rows["id"], "image": rows[kind], "breed": rows["breed"], "box": rows["box"], "mask": rows["mask"]}
+    read: dict[str, Any] = {"label": "breed", "id": "id", "box": "box", "mask": "mask", "name": f"{kind} photos"}
+    needs = [
+        need
+        for region in ("auto", "mask")
+        for need in needs_of(["tsi"], {"tsi": {**SETTINGS, "region": region}})
+        if need.role == "test" and need.cohort in ("test", "twin")
+    ]
+    if kind == "clean":
+        cohorts = {"test": Cohort.from_columns(columns, **read)}
+    else:
+        columns |= {"tag": rows["breed"], "twin": rows["clean"], "twin_tag": [None] * len(rows)}
+        whole = Cohort.from_columns(columns, attribute=["tag"], twin="twin", twin_attribute={"tag": "twin_tag"}, **read)
+        cohorts = {"test": whole, "twin": whole.twins()}
+    needs = [need for need in dict.fromkeys(needs) if need.cohort in cohorts]
+    evidence = rr.extract(model, cohorts, needs, out=out / "evidence" / kind, **running)
+    return evidence
+
+
+# ---- numbers for a page --------------------------------------------------------------------------------------------------
+
+
+def tags(seen: Mapping[str, Evidence], rows: pd.DataFrame) -> dict[str, Interval]:
+    """How often the strongest token, whatever its sign, lies on the tag; and on the same place where there is none."""
+    boxes = [np.array(text.split(), float)[None] for text in rows["tag_box"]]
+    pets = [np.array(text.split(), float)[None] for text in rows["box"]]
+    on = np.stack([united(box, (PATCH, PATCH), GRID).ravel() > 0 for box in boxes])
+    pet = np.stack([united(box, (PATCH, PATCH), GRID).ravel() > 0 for box in pets])
+    found = {"tokens that the tag covers": on.mean(axis=1), "tags wholly outside the pet's box": ~(on & pet).any(axis=1)}
+    for kind, evidence in seen.items():
+        maps = evidence.on("test")["maps@token_influence(explain=label)"].reshape(len(rows), -1)
+        at = np.abs(maps).argmax(axis=1)
+        found[f"strongest token on the tag's place, {kind}"] = on[np.arange(len(rows)), at]
+        found[f"influence of the tag's place, {kind}"] = (maps * on).sum(axis=1)
+    rng = task_rng(0, "tags")
+    return column_means({name: np.asarray(v, float) for name, v in found.items()}, rng=rng, shares=(), B=10_000, level=0.95)
+
+
+def numbers(findings: Mapping[str, Finding], tag: Mapping[str, Interval], photos: int) -> str:
+    """Markdown: verdicts, estimates with intervals, the table by correctness and size, and the tag."""
+    parts = [f"{photos} photos.\n"]
+    for name, finding in findings.items():
+        parts.append(f"## {name}\n\n{finding.verdict}: {finding.sentence}\n\n| | value | 95 % interval | images |\n|---|---|---|---|")
+        for e in finding.estimates:
+            if e.value is not None:
+                limits = "" if e.low is None or e.high is None else f"{e.low:.3f} to {e.high:.3f}"
+                parts.append(f"| {e.name} | {e.value:.3f} | {limits} | {e.n or ''} |")
+        for title in ("TSI by correctness and size of the object", "Do tokens and noise agree?", "Is a missing patch really missing?"):
+            parts += [f"\n### {title}\n", *(as_markdown(e) for e in finding.exhibits if isinstance(e, Table) and e.title == title)]
+    parts.append("\n## the tag\n\n| | value | 95 % interval |\n|---|---|---|")
+    parts += [f"| {name} | {i.value:.3f} | {i.low:.3f} to {i.high:.3f} |" for name, i in tag.items()]
+    return "\n".join(parts) + "\n"
+
+
+def as_markdown(table: Table) -> str:
+    def said(cell: Any) -> str:
+        value = getattr(cell, "value", cell)
+        return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    rows = [f"| {' | '.join(table.columns)} |", "|" + "---|" * len(table.columns)]
+    return "\n".join(rows + [f"| {' | '.join(said(cell) for cell in row)} |" for row in table.rows])
+
+
+def draw(finding: Finding, title: str, path: Path) -> None:
+    """A figure of the page as a file of its own, with the page's colours."""
+    for exhibit in finding.exhibits:
+        if exhibit.title == title:
+            found = re.search(r"<svg.*?</svg>", str(figures.draw(exhibit)), re.DOTALL)
+            if found:
+                css = (Path(figures.__file__).parent / "page.css").read_text()
+                head, rest = found[0].split(">", 1)
+                head = head if "xmlns=" in head else head + ' xmlns="http://www.w3.org/2000/svg"'
+                path.write_text(f"{head}><style>{css}</style>{rest}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""How strong each operator of SDI is: calibrated once on a baseline, stored as JSON, the same for every model after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rightreasons.errors import DataError, SettingError
+from rightreasons.evidence import Recipe
+from rightreasons.families import suggest
+from rightreasons.findings import write_atomically
+
+REFERENCE = {
+    "border": 0.3,
+    "unborder": 0.5,
+    "resize": 0.3,
+    "pad": 0.3,
+    "periphery": 1.0,
+    "tags": 0.7,
+    "channels": 0.5,
+    "cast": 0.5,
+    "illumination": 0.5,
+    "histogram": 0.5,
+    "jpeg": 0.5,
+    "blur": 0.3,
+    "grain": 0.3,
+}
+"""The nuisance operators and their reference severities, as `rightreasons.perturbations.nuisance` documents them."""
+CONTENT = {"contrast": 0.5, "elastic": 0.5, "patches": 0.4}
+"""The content operators and theirs."""
+
+KEPT, REDUCED, DEPENDS, EXCLUDED = "kept", "reduced", "baseline depends on it", "excluded"
+FORMAT = "rightreasons severities 1"
+
+
+@dataclass(frozen=True)
+class Severity:
+    """One nuisance operator as calibrated.
+
+    Attributes
+    ----------
+    drop, drop_reference : AUC on validation rows less that under the operator at this severity, of the baseline and of the
+        cue-balanced reference; None where there is none
+    change : mean root mean square change of a pixel in [0, 1] at this severity
+    content : content operator → severity at which pixels change as much; operators that cannot reach it are left out
+    status : kept at s_ref, reduced, kept although the baseline's AUC falls ("baseline depends on it"), or excluded
+    resolved : False where the baseline's AUC falls too much and neither a balanced reference nor a mask says why
+    """
+
+    operator: str
+    severity: float
+    content: dict[str, float]
+    status: str = KEPT
+    resolved: bool = True
+    drop: float | None = None
+    drop_reference: float | None = None
+    change: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Severities:
+    """All operators, and what they were calibrated on.
+
+    Attributes
+    ----------
+    calibrated : False for reference severities that no baseline has seen
+    pictures : (operator, severity, PNG in base64) of one example image
+    """
+
+    operators: tuple[Severity, ...]
+    calibrated: bool = False
+    baseline: str = ""
+    reference: str = ""
+    cohort: str = ""
+    rows: int = 0
+    tolerance: float = 0.02
+    auc: float | None = None
+    auc_reference: float | None = None
+    pictures: tuple[tuple[str, float, str], ...] = ()
+
+    @property
+    def used(self) -> tuple[Severity, ...]:
+        return tuple(o for o in self.operators if o.status != EXCLUDED)
+
+    def save(self, path: str | Path) -> Path:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
+        write_atomically(path, text.encode())
+        return path
+
+    @classmethod
+    def read(cls, path: str | Path) -> Severities:
+        try:
+            told = json.loads(Path(path).read_text())
+        except FileNotFoundError as error:
+            raise SettingError(f"no severities in {path}: make them with rightreasons.perturbations.calibration") from error
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path} is not JSON ({error}): make the severities again") from error
+        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+            raise DataError(f"{path} does not hold severities ({FORMAT!r} expected): make them again")
+        told["operators"] = tuple(Severity(**o) for o in told["operators"])
+        told["pictures"] = tuple((str(o), float(s), str(p)) for o, s, p in told["pictures"])
+        return cls(**told)
+
+
+def severities(source: str | Path | None = None, operators: Sequence[str] | None = None) -> Severities:
+    """The severities of a file; without one the reference severities, which no baseline has seen.
+
+    Parameters
+    ----------
+    operators : the nuisance operators to use; all by default
+    """
+    found = Severities.read(source) if source else Severities(tuple(Severity(o, s, dict(CONTENT)) for o, s in REFERENCE.items()))
+    if operators is None:
+        return found
+    known = {o.operator: o for o in found.operators}
+    for name in operators:
+        if name not in known:
+            raise SettingError(f"no severity for the operator {name!r}; {suggest(name, known)}")
+    chosen: dict[str, Any] = {**found.__dict__, "operators": tuple(known[name] for name in operators)}
+    return Severities(**chosen)
+
+
+def nuisance_recipe(quantity: str, operator: Severity, draw: int) -> str:
+    """The array of a quantity under a nuisance operator, in the form that evidence keeps."""
+    return _recipe(quantity, operator.operator, operator.severity, draw)
+
+
+def content_recipe(quantity: str, operator: str, severity: float, draw: int) -> str:
+    return _recipe(quantity, operator, severity, draw)
+
+
+def _recipe(quantity: str, operator: str, severity: float, draw: int) -> str:
+    return str(Recipe(quantity, operator, (("draw", draw), ("severity", float(f"{severity:.6g}")))))

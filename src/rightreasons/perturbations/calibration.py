@@ -1,0 +1,272 @@
+"""Severities of SDI's operators: as strong as a baseline's AUC allows (eq. 13), content operators matched in pixel change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rightreasons import perturbations
+from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, KEPT, REDUCED, REFERENCE, Severities, Severity
+from rightreasons.data import images
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, SettingError
+from rightreasons.families import member, suggest
+from rightreasons.findings import png
+from rightreasons.head import outputs_for
+from rightreasons.models.batches import batches
+from rightreasons.models.classifier import Classifier
+from rightreasons.progress import track
+from rightreasons.stats.groups import auc
+
+TOLERANCE = 0.02
+LOWEST = 0.1  # of s_ref: an operator that costs too much even there fails
+STEPS = 6
+GRID = 16
+UNTOUCHED = 1e-3  # RMS change inside a mask below which an operator leaves the object alone
+UNCHANGED = 1e-4  # RMS change of a picture below which an operator does nothing to it
+PICTURES = (0.5, 1.0, 2.0)  # times the severity, at most 1
+
+
+def calibrate(
+    baseline: Classifier,
+    cohort: Cohort,
+    *,
+    reference: Classifier | None = None,
+    operators: Sequence[str] | None = None,
+    tolerance: float = TOLERANCE,
+    exclude: bool = False,
+    most: int = 512,
+    batch: int = 32,
+    out: str | Path | None = None,
+    example: int = 0,
+) -> Severities:
+    """Severities of the nuisance operators on the `val` rows of a named baseline.
+
+    Bisection between 0.1 s_ref and s_ref finds the largest severity at which the AUC falls by at most `tolerance` (eq. 13). A
+    baseline that uses the cue loses AUC under the very operator that removes it. So an operator stays at s_ref as "baseline
+    depends on it" where a cue-balanced reference keeps its AUC, or where the operator leaves the object's mask alone.
+
+    Parameters
+    ----------
+    cohort : with a split `val`; or the validation rows themselves
+    reference : a model trained without the cue (balanced or redrawn rows)
+    exclude : the paper's rule instead: an operator that costs the baseline too much at s_ref is left out
+    most : rows, evenly spaced, held in memory
+    out : where the JSON goes; one that is there, of the same baseline and rows, is read and not made again
+    example : which of the rows the gallery shows
+    """
+    chosen = tuple(REFERENCE) if operators is None else tuple(operators)
+    for name in chosen:
+        if name not in REFERENCE:
+            raise SettingError(f"no nuisance operator {name!r}; {suggest(name, REFERENCE)}")
+    rows = _validation(cohort, most)
+    told = replace(
+        Severities(
+            (), True, baseline.fingerprint, "" if reference is None else reference.fingerprint, rows.fingerprint, len(rows)
+        ),
+        tolerance=tolerance,
+    )
+    if out is not None and Path(out).exists():
+        return _same(Severities.read(out), told, out)
+    stage = _Stage(baseline, rows, reference, batch)
+    found = [_calibrated(stage, name, tolerance, exclude) for name in track(chosen, "calibrate severities")]
+    curves = {name: stage.curve(name) for name in CONTENT}
+    matched = tuple(replace(o, content=_matched(o.change, curves)) for o in found)
+    made = replace(
+        told, operators=matched, auc=stage.auc, auc_reference=stage.auc_reference, pictures=stage.pictures(found, example)
+    )
+    if out is not None:
+        made.save(out)
+    return made
+
+
+# ---- one operator --------------------------------------------------------------------------------------------------------
+
+
+def _calibrated(stage: _Stage, name: str, tolerance: float, exclude: bool) -> Severity:
+    top = REFERENCE[name]
+    change, inside = stage.change(name, top), stage.inside(name, top)
+    if change < UNCHANGED:
+        return Severity(name, top, {}, EXCLUDED, change=change, reason="it changes nothing in these images")
+    drop = stage.drop(name, top)
+    if drop <= tolerance:
+        return Severity(name, top, {}, KEPT, drop=drop, drop_reference=stage.drop_reference(name, top), change=change)
+    if exclude:
+        why = f"the baseline's AUC falls by {drop:.3f} at s_ref"
+        return Severity(
+            name, top, {}, EXCLUDED, drop=drop, drop_reference=stage.drop_reference(name, top), change=change, reason=why
+        )
+    if inside is not None and inside < UNTOUCHED:
+        return Severity(
+            name, top, {}, DEPENDS, drop=drop, drop_reference=stage.drop_reference(name, top), change=change,
+            reason="the object's mask is untouched",
+        )  # fmt: skip
+    known = stage.drop_reference(name, top)
+    if known is not None and known <= tolerance:
+        why = "the cue-balanced reference keeps its AUC"
+        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
+    if known is not None:  # both fall: what destroys content for the reference sets the severity
+        severity = bisect(lambda s: float(stage.drop_reference(name, s) or 0.0), top, tolerance)
+        resolved = True
+    else:
+        severity = bisect(lambda s: stage.drop(name, s), top, tolerance)
+        resolved = inside is not None
+    if np.isnan(severity):
+        why = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
+        return Severity(name, LOWEST * top, {}, EXCLUDED, resolved, drop=drop, drop_reference=known, change=change, reason=why)
+    drop, reference_drop, change = stage.drop(name, severity), stage.drop_reference(name, severity), stage.change(name, severity)
+    status = DEPENDS if drop > tolerance else REDUCED
+    why = f"reduced from s_ref {top:g}"
+    return Severity(name, severity, {}, status, resolved, drop, reference_drop, change, why)
+
+
+def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: int = STEPS) -> float:
+    """The largest severity found in [0.1 top, top] whose drop stays within the tolerance; NaN where none does."""
+    low, high = LOWEST * top, top
+    if drop(high) <= tolerance:
+        return high
+    if drop(low) > tolerance:
+        return float("nan")
+    for _ in range(steps):
+        middle = (low + high) / 2
+        if drop(middle) <= tolerance:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, float]:
+    """The severity of each content operator at which pixels change by `change`; those that cannot are left out."""
+    grid = np.linspace(0, 1, GRID + 1)
+    found = {}
+    for name, curve in curves.items():
+        if change is not None and UNCHANGED < change <= curve[-1]:
+            found[name] = round(float(np.interp(change, np.maximum.accumulate(curve), grid)), 4)
+    return found
+
+
+# ---- the rows ------------------------------------------------------------------------------------------------------------
+
+
+class _Stage:
+    """Validation rows in memory, and what the models say about them under any operator."""
+
+    def __init__(self, baseline: Classifier, rows: Cohort, reference: Classifier | None, batch: int) -> None:
+        self.models = [baseline] if reference is None else [baseline, reference]
+        if reference is not None and reference.geometry != baseline.geometry:
+            raise SettingError(
+                f"the reference sees {reference.geometry} and the baseline {baseline.geometry}: give models of one input"
+            )
+        self.rows, self.device = rows, baseline.device
+        feed = batches(rows, baseline.geometry, (0.0,), (1.0,), batch=batch)
+        self.parts = [(numbers, x) for numbers, x in feed]
+        self.masks = _masks(rows, baseline) if rows.mask is not None else None
+        self.label = [outputs_for(rows.classes, m.classes)[rows.label] for m in self.models]
+        self._known: dict[tuple[int, str, float], float] = {}
+        self.auc = self._auc(0, "", 0.0)
+        self.auc_reference = None if reference is None else self._auc(1, "", 0.0)
+
+    def drop(self, name: str, severity: float) -> float:
+        return self.auc - self._auc(0, name, severity)
+
+    def drop_reference(self, name: str, severity: float) -> float | None:
+        return None if self.auc_reference is None else self.auc_reference - self._auc(1, name, severity)
+
+    def change(self, name: str, severity: float) -> float:
+        """Mean over rows of the RMS change of the pixels."""
+        return float(np.mean([r for x, y, _ in self._changed(name, severity) for r in _rms(x, y).tolist()]))
+
+    def inside(self, name: str, severity: float) -> float | None:
+        """Largest RMS change inside the object's mask over the rows; None without masks."""
+        if self.masks is None:
+            return None
+        worst = 0.0
+        for x, y, numbers in self._changed(name, severity):
+            here = torch.from_numpy(self.masks[numbers])[:, None].to(x)
+            square = ((x - y).square() * here).flatten(1).sum(1) / (here.flatten(1).sum(1) * x.shape[1]).clamp(min=1)
+            worst = max(worst, float(square.max().sqrt()))
+        return worst
+
+    def curve(self, name: str) -> np.ndarray:
+        """(GRID + 1,) mean RMS change at evenly spaced severities."""
+        return np.array([self.change(name, float(s)) for s in np.linspace(0, 1, GRID + 1)])
+
+    def pictures(self, found: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
+        """One image under every operator at three severities."""
+        number = example % len(self.rows)
+        x = next(x[list(numbers).index(number)][None] for numbers, x in self.parts if number in numbers)
+        shown = [("as it is", 0.0, png(_picture(x)))]
+        for name, severity in [*((o.operator, o.severity) for o in found), *CONTENT.items()]:
+            for factor in PICTURES:
+                s = min(1.0, factor * severity)
+                shown.append((name, round(s, 4), png(_picture(self._one(name, x, np.array([number]), s)))))
+        return tuple(shown)
+
+    def _auc(self, model: int, name: str, severity: float) -> float:
+        key = (model, name, severity)
+        if key not in self._known:
+            classifier, logits = self.models[model], []
+            shape = (1, -1, 1, 1)
+            mean, std = (torch.tensor(v, dtype=torch.float32).view(shape) for v in (classifier.mean, classifier.std))
+            with torch.inference_mode():
+                for _, y, _ in self._changed(name, severity):
+                    logits.append(classifier.logits(((y - mean) / std).to(classifier.device)).float().cpu())
+            p = torch.cat(logits).double().softmax(1).numpy()
+            self._known[key] = auc(self.label[model], p if p.shape[1] > 2 else p[:, 1])
+        return self._known[key]
+
+    def _changed(self, name: str, severity: float) -> list[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
+        return [(x, self._one(name, x, numbers, severity) if name else x, numbers) for numbers, x in self.parts]
+
+    def _one(self, name: str, x: torch.Tensor, numbers: np.ndarray, severity: float) -> torch.Tensor:
+        family = "content" if name in CONTENT else "nuisance"
+        operator = getattr(member("perturbations", family), name)
+        each = perturbations.seeds(self.rows.id[numbers], name, 0)
+        changed: torch.Tensor = operator(x.to(self.device), each, severity=severity).clamp(0, 1).cpu()
+        return changed
+
+
+def _rms(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x - y).flatten(1).square().mean(1).sqrt()
+
+
+def _picture(x: torch.Tensor) -> np.ndarray:
+    values = x[0].permute(1, 2, 0).numpy()
+    return values if values.shape[2] == 3 else values[:, :, 0]
+
+
+def _masks(rows: Cohort, classifier: Classifier) -> np.ndarray:
+    if rows.mask is None:
+        raise DataError("these rows have no masks")
+    found = [
+        images.load_mask(m, classifier.geometry, root=rows.root) if m else np.ones(classifier.geometry.size, bool)
+        for m in rows.mask
+    ]
+    return np.stack(found)
+
+
+def _validation(cohort: Cohort, most: int) -> Cohort:
+    rows = cohort.on("val") if cohort.splits is not None and cohort.has("val") else cohort
+    known = rows.select(rows.label >= 0)
+    if len(set(known.label.tolist())) < 2:
+        raise DataError(
+            f"cohort {cohort.name!r} has {len(known)} validation rows of {len(set(known.label.tolist()))} labels: two are needed"
+        )
+    if len(known) > most:
+        known = known.select(np.unique(np.linspace(0, len(known) - 1, most).round().astype(int)))
+    return known
+
+
+def _same(found: Severities, told: Severities, path: str | Path) -> Severities:
+    for what in ("baseline", "reference", "cohort", "tolerance"):
+        if getattr(found, what) != getattr(told, what):
+            raise SettingError(
+                f"{path} was calibrated with {what} = {getattr(found, what)} and is asked for with {getattr(told, what)}: "
+                "severities are fixed once for all models; give another file to calibrate anew"
+            )
+    return found

@@ -1,0 +1,345 @@
+"""SDI: literal twins of its equations, planted models, and every reason for which it gives no verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rightreasons as rr
+from rightreasons.audits import needs_of, sdi
+from rightreasons.audits._contract import load_measurement, save_measurement, scalars
+from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, NotRun, SettingError
+from rightreasons.evidence import Evidence
+from rightreasons.findings import Finding, Gallery, Table
+from rightreasons.head import Head, Layer, linear_head
+
+N, D = 400, 8
+OPERATORS = (
+    Severity("border", 0.3, {"patches": 0.2}, change=0.1),
+    Severity("blur", 0.3, {"patches": 0.1, "contrast": 0.3}, change=0.05),
+)
+CALIBRATED = Severities(OPERATORS, True, baseline="baseline", cohort="val", rows=100)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return str(CALIBRATED.save(tmp_path / "severities.json"))
+
+
+def cohort_of(attribute="cue", values=None, n=N):
+    rng = np.random.default_rng(7)
+    label = rng.integers(0, 2, n)
+    cue = np.where(rng.random(n) < 0.7, label, 1 - label) if values is None else values
+    columns = {"id": [f"r{i}" for i in range(n)], "label": label, "split": np.where(np.arange(n) % 2, "audit", "test")}
+    if attribute:
+        columns[attribute] = cue
+    return Cohort.from_columns(columns, attribute=[attribute] if attribute else [], split="split", name="planted")
+
+
+def evidence_of(weight=(1.0, 1.0), cohort=None, encoded=True, seed=0, operators=OPERATORS, name="model", head=None, **more):
+    """Features: label, cue and noise. The border takes the cue, the blur takes little of anything, content takes the label."""
+    cohort = cohort_of() if cohort is None else cohort
+    rng = np.random.default_rng(seed)
+    z = 0.5 * rng.standard_normal((N, D))
+    z[:, 0] += 2.0 * (2 * cohort.label - 1)
+    cue = cohort.attribute().values.astype(float) if cohort.attributes else rng.integers(0, 2, N).astype(float)
+    if encoded:
+        z[:, 1] += 2.0 * (2 * (cue - cue.min()) / max(np.ptp(cue), 1) - 1)
+    w = np.zeros((2, D))
+    w[1, 0], w[1, 1] = weight
+    arrays = {"features": z}
+    for o in operators:
+        moved = z.copy()
+        if o.operator == "border":
+            moved[:, 1] = 0.5 * rng.standard_normal(N)
+            moved[:, 2] += 1.5  # the border itself is seen, too
+        else:
+            moved += 0.05 * rng.standard_normal(z.shape)
+        arrays[nuisance_recipe("features", o, 0)] = moved
+        arrays[nuisance_recipe("change", o, 0)] = np.full(N, o.change)
+        for content, severity in o.content.items():
+            gone = z.copy()
+            gone[:, 0] *= 1 - 2.5 * o.change
+            gone += 0.05 * rng.standard_normal(z.shape)
+            arrays[f"features@{content}(draw=0,severity={severity})"] = gone
+            arrays[f"change@{content}(draw=0,severity={severity})"] = np.full(N, o.change)
+    return Evidence.from_arrays(cohort, arrays, head=linear_head(w) if head is None else head, name=name, **more)
+
+
+def result_of(file, models, **settings):
+    return rr.audit("sdi", models, severities=file, B=300, **settings)
+
+
+# ---- the equations -------------------------------------------------------------------------------------------------------
+
+
+def test_sensitivities_are_equations_1_to_3():
+    rng = np.random.default_rng(0)
+    z, moved = rng.standard_normal((2, 37, 5))
+    norm = sum(sum(v * v for v in row) ** 0.5 for row in z) / 37
+    twin = [sum((a - b) ** 2 for a, b in zip(one, two)) ** 0.5 / norm for one, two in zip(z, moved)]
+    assert np.allclose(sdi.sensitivity(z, moved), twin, atol=1e-12)
+    assert np.isclose(sdi.sensitivity(z, moved).mean(), sum(twin) / 37, atol=1e-12)
+    assert np.isnan(sdi.sensitivity(np.zeros((3, 2)), np.ones((3, 2)))).all()
+    with pytest.raises(DataError, match="of one shape"):
+        sdi.sensitivity(z, moved[:, :3])
+
+
+def test_the_ratio_is_equation_4_and_undefined_where_content_moves_nothing():
+    assert sdi.ratio(0.3, 0.2, 1e-8) == 0.3 / (0.2 + 1e-8)
+    assert np.isnan(sdi.ratio([0.3, 0.0], [0.0, 0.0])).all()
+
+
+def test_the_index_is_equations_5_and_6():
+    rng = np.random.default_rng(1)
+    components = rng.random((6, 3))
+    weights = (0.5, 0.3, 0.2)
+    twin = []
+    for row in components:
+        total = 0.0
+        for k in range(3):
+            column = [other[k] for other in components]
+            total += weights[k] * (row[k] - min(column)) / (max(column) - min(column))
+        twin.append(total)
+    panel = np.stack([components.min(axis=0), components.max(axis=0)])
+    assert np.allclose(sdi.combine(components, panel, weights), twin, atol=1e-12)
+
+
+def test_a_component_in_which_the_panel_does_not_vary_is_left_out():
+    components = np.array([[0.0, 1.0, 0.5], [1.0, 1.0, 1.0]])
+    panel = np.stack([components.min(axis=0), components.max(axis=0)])
+    assert sdi.combine(components, panel).tolist() == [0.0, 1.0]
+    assert np.isnan(sdi.normalise(components, panel)[:, 1]).all()
+    assert np.isnan(sdi.combine(components, np.ones((2, 3)))).all()
+    assert np.isnan(sdi.combine([[np.nan, 1.0, 0.5]], panel)).all()
+
+
+def test_values_beyond_the_panel_are_cut_and_bad_weights_refused():
+    panel = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    assert sdi.combine([[5.0, -3.0, 0.5]], panel).tolist() == pytest.approx([0.5])
+    for weights in ((0.5, 0.5, 0.5), (1.5, -0.5, 0.0), (0.5, 0.5)):
+        with pytest.raises(SettingError, match="sum 1"):
+            sdi.combine([[0.1, 0.1, 0.1]], panel, weights)
+
+
+def test_what_the_head_reads_ignores_what_it_does_not_read_and_what_it_adds_to_all_logits():
+    rng = np.random.default_rng(2)
+    weight, z = rng.standard_normal((3, 6)), rng.standard_normal((20, 6))
+    read = sdi.head_read(linear_head(weight), z)
+    assert read.shape == (20, 2)
+    shifted = sdi.head_read(linear_head(weight + rng.standard_normal(6)), z)
+    assert np.allclose(np.linalg.norm(read, axis=1), np.linalg.norm(shifted, axis=1), atol=1e-5)
+    basis = np.linalg.svd(weight - weight.mean(axis=0))[2]
+    unread = z + rng.standard_normal((20, 4)) @ basis[2:]
+    assert np.allclose(sdi.head_read(linear_head(weight), unread), read, atol=1e-5)
+
+
+def test_a_head_of_several_layers_is_read_by_its_centred_logits():
+    rng = np.random.default_rng(3)
+    layers = (
+        Layer("linear", {"weight": rng.standard_normal((5, 6)), "bias": np.zeros(5)}),
+        Layer("activation", name="relu"),
+        Layer("linear", {"weight": rng.standard_normal((3, 5)), "bias": np.zeros(3)}),
+    )
+    head, z = Head(layers), rng.standard_normal((9, 6))
+    logits = head(z)
+    assert np.allclose(sdi.head_read(head, z), logits - logits.mean(axis=1, keepdims=True))
+
+
+# ---- what is measured ----------------------------------------------------------------------------------------------------
+
+
+def test_the_measurement_is_the_equations_over_the_test_rows(file):
+    evidence = evidence_of()
+    m = result_of(file, evidence).measurement
+    view, head = evidence.on("test"), evidence.head
+    z = view["features"].astype(float)
+    for k, o in enumerate(OPERATORS):
+        moved = view[nuisance_recipe("features", o, 0)].astype(float)
+        content = [view[f"features@{c}(draw=0,severity={s})"].astype(float) for c, s in o.content.items()]
+        for space, of in enumerate((lambda x: x, lambda x: sdi.head_read(head, x))):
+            s_nc = sdi.sensitivity(of(z), of(moved)).mean()
+            s_c = np.mean([sdi.sensitivity(of(z), of(c)).mean() for c in content])
+            assert m.s_nc[space, k, 0] == pytest.approx(s_nc, abs=1e-6)
+            assert m.s_c[space, k, 0] == pytest.approx(s_c, abs=1e-6)
+            assert m.r_sc[space, k, 0] == pytest.approx(s_nc / (s_c + 1e-8), rel=1e-6)
+    assert np.allclose(m.components[0, 0], m.s_nc[0, :, 0].mean())
+    assert (m.r_sc[..., 1] <= m.r_sc[..., 0]).all() and (m.r_sc[..., 0] <= m.r_sc[..., 2]).all()
+
+
+def test_measurements_are_saved_and_become_rows_of_tables(file, tmp_path):
+    m = sdi.measure(evidence_of(), rng=np.random.default_rng(0), severities=file, B=50)
+    again = load_measurement(sdi.Measurement, save_measurement(m, tmp_path / "m.npz"))
+    assert np.array_equal(again.r_sc, m.r_sc) and again.operator == m.operator
+    assert scalars(m)["r_sc_head_border"] == m.r_sc[1, 0, 0]
+
+
+def test_more_draws_are_averaged(tmp_path):
+    one = Severity("border", 0.3, {"patches": 0.2}, change=0.1)
+    file = str(Severities((one,), True).save(tmp_path / "s.json"))
+    evidence = evidence_of(operators=(one,))
+    with pytest.raises(NotRun, match="extract"):
+        result_of(file, evidence, draws=2)
+    assert {n.array for n in needs_of(["sdi"], {"sdi": {"severities": file, "draws": 2}})} >= {
+        "features@border(draw=0,severity=0.3)", "features@border(draw=1,severity=0.3)", "change@patches(draw=1,severity=0.2)",
+    }  # fmt: skip
+
+
+# ---- verdicts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_that_reads_the_cue_is_a_shortcut(file):
+    finding = result_of(file, evidence_of((1.0, 1.0))).finding()
+    assert finding.verdict == "shortcut"
+    assert finding.sentence.startswith("Border, which takes cue from the features")
+    assert finding.estimates[0].row == "reliance" and finding.estimates[0].low > 1
+    assert Finding.from_json(finding.to_json()) == finding
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cue_that_is_encoded_and_not_read_is_no_shortcut(file, seed):
+    result = result_of(file, evidence_of((1.0, 0.0), seed=seed))
+    assert result.verdict == "no evidence"
+    assert result.measurement.r_sc[0, 0, 1] > 1  # the paper's ratio, of the features, is fooled
+    assert result.measurement.r_sc[1, 0, 2] < 1
+
+
+def test_without_the_cue_in_the_features_nothing_can_be_judged(file):
+    result = result_of(file, evidence_of(encoded=False))
+    assert result.verdict == "inconclusive" and "takes the cue" in result.problem
+
+
+def test_reference_severities_that_no_baseline_has_seen_give_no_verdict():
+    chosen = sdi._severities(None, ["border", "blur"])
+    evidence = evidence_of(operators=tuple(replace(o, change=0.1) for o in chosen.operators))
+    result = rr.audit("sdi", evidence, operators=["border", "blur"], B=100)
+    assert result.verdict == "inconclusive" and "not calibrated" in result.problem
+
+
+def test_an_operator_that_costs_the_baseline_auc_unexplained_leaves_the_verdict_open(tmp_path):
+    for resolved, verdict in ((False, "inconclusive"), (True, "shortcut")):
+        operators = (replace(OPERATORS[0], status=DEPENDS, resolved=resolved), OPERATORS[1])
+        file = str(replace(CALIBRATED, operators=operators).save(tmp_path / f"{resolved}.json"))
+        result = result_of(file, evidence_of())
+        assert result.verdict == verdict
+        checks = {c.name: c for c in result.finding().checks}
+        assert "that is evidence" in checks["the baseline does not depend on an operator"].note
+
+
+def test_content_that_changes_pixels_otherwise_is_not_compared_with(tmp_path):
+    evidence = evidence_of(operators=(replace(OPERATORS[0], change=0.1),))
+    far = replace(CALIBRATED, operators=(OPERATORS[0],))
+    file = str(far.save(tmp_path / "s.json"))
+    name = "change@patches(draw=0,severity=0.2)"
+    moved = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
+    moved["test"][name] = np.full(len(moved["test"][name]), 0.3)
+    rows = {c: evidence.on(c).cohort for c in ("audit", "test")}
+    result = result_of(file, Evidence.from_arrays(rows, moved, head=evidence.head))
+    assert result.verdict == "inconclusive" and np.isnan(result.measurement.r_sc).all()
+    assert "patches changes pixels 3.00 times as much" in result.measurement.reason[0]
+
+
+def test_excluded_operators_are_listed_and_all_excluded_do_not_run(tmp_path):
+    gone = replace(OPERATORS[1], status=EXCLUDED, reason="AUC falls")
+    file = str(replace(CALIBRATED, operators=(OPERATORS[0], gone)).save(tmp_path / "s.json"))
+    assert result_of(file, evidence_of()).measurement.excluded == ("blur: AUC falls",)
+    file = str(replace(CALIBRATED, operators=(gone,)).save(tmp_path / "none.json"))
+    with pytest.raises(NotRun, match="every nuisance operator was excluded"):
+        result_of(file, evidence_of())
+
+
+def test_a_head_that_is_not_known_leaves_reliance_undefined(file):
+    evidence = evidence_of()
+    arrays = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
+    bare = Evidence.from_arrays({c: evidence.on(c).cohort for c in arrays}, arrays, classes=(0, 1))
+    result = result_of(file, bare)
+    assert result.verdict == "inconclusive" and np.isnan(result.measurement.r_sc[1]).all()
+    assert not np.isnan(result.measurement.r_sc[0]).any()
+
+
+# ---- kinds of cue --------------------------------------------------------------------------------------------------------
+
+
+def test_a_continuous_and_a_categorical_cue_are_probed(file):
+    rng = np.random.default_rng(5)
+    for values in (rng.random(N), rng.integers(0, 3, N)):
+        result = result_of(file, evidence_of(cohort=cohort_of(values=values)))
+        m = result.measurement
+        assert m.auc.value > 0.8 and m.auc_drop[0, 1] > 0.1 and result.verdict == "shortcut"
+        assert m.continuous == (values.dtype.kind == "f")
+
+
+def test_rows_without_a_cue_column_get_a_border_and_no_verdict(file):
+    cohort = cohort_of(attribute="")
+    evidence = evidence_of(cohort=cohort)
+    result = result_of(file, evidence)
+    assert result.verdict == "inconclusive" and result.problem == "no cue is named"
+    assert result.measurement.auc.value > 0.9
+    assert "border was inserted" in {e.name: e for e in result.finding().estimates}["AUC_nc, of the cue's probe"].note
+
+
+def test_rows_that_lack_the_cue_leave_its_probe_alone(file):
+    values = cohort_of().attribute().values.astype(object)
+    values[:60] = None
+    m = result_of(file, evidence_of(cohort=cohort_of(values=values))).measurement
+    assert m.n == N // 2 and m.n_cue == N // 2 - 30
+
+
+# ---- the panel -----------------------------------------------------------------------------------------------------------
+
+
+def three(file):
+    weights = ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0))
+    return [evidence_of(w, seed=k, name=f"model-{k}") for k, w in enumerate(weights)]
+
+
+def test_one_model_alone_has_components_and_no_index(file):
+    result = result_of(file, evidence_of())
+    assert result.panel is None and np.isnan(result.index(result.measurement))
+    estimate = {e.name: e for e in result.finding().estimates}["SDI (features)"]
+    assert estimate.value is None and "one model alone" in estimate.reason
+
+
+def test_a_model_beside_a_frozen_panel_changes_no_other_index(file, tmp_path):
+    models = three(file)
+    first = result_of(file, {"test": models[0], "panel": models})
+    frozen = str(first.panel.save(tmp_path / "panel.json"))
+    other = evidence_of((0.2, 3.0), seed=9, name="newcomer")
+    second = result_of(file, {"test": models[0], "panel": [*models, other]}, panel=frozen)
+    for space in (0, 1):
+        for one, two in zip(first.others, second.others):
+            assert first.index(one[1], space) == second.index(two[1], space)
+    assert second.panel == first.panel
+    indices = [second.index(m, 1) for _, m in second.others]
+    assert indices[0] < indices[1] < indices[2]
+    third = result_of(file, {"test": other}, panel=frozen)
+    assert (
+        "cut to the panel's range" in {c.name: c for c in third.finding().checks}["the model lies inside the panel's range"].note
+    )
+
+
+def test_the_page_has_bars_components_ablations_and_the_gallery(file, tmp_path):
+    pictures = tuple((name, 0.3, rr.findings.png(np.full((8, 8, 3), 0.5))) for name in ("border", "blur"))
+    shown = str(replace(CALIBRATED, pictures=pictures).save(tmp_path / "shown.json"))
+    finding = result_of(shown, {"test": three(file)[0], "panel": three(file)}).finding()
+    titles = {e.title: e for e in finding.exhibits}
+    assert isinstance(titles["What the operators do"], Gallery) and len(titles["What the operators do"].items) == 2
+    assert isinstance(titles["The index from one family of operators"], Table)
+    assert len(titles["Components of the index"].rows) == 8
+    assert {"Every operator", "The index from fewer components"} <= set(titles)
+
+
+def test_files_that_are_something_else_are_refused(file, tmp_path):
+    with pytest.raises(SettingError, match="calibration"):
+        sdi._severities(str(tmp_path / "none.json"))
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(DataError, match="does not hold severities"):
+        sdi._severities(str(tmp_path / "other.json"))
+    with pytest.raises(DataError, match="does not hold an SDI panel"):
+        sdi.Panel.read(tmp_path / "other.json")
+    with pytest.raises(SettingError, match="boarder"):
+        sdi._severities(file, ["boarder"])

@@ -1,0 +1,326 @@
+"""ShorT on families of models whose use of the attribute is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from rightreasons import testing
+from rightreasons.audits import audit, short
+from rightreasons.audits._contract import load_measurement, save_measurement
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import DataError, NotRun, SettingError
+from rightreasons.evidence import Evidence
+from rightreasons.findings import Finding
+from rightreasons.stats.resampling import exchange_within_label
+
+SCALES = (-1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1.0)
+QUICK = {"B": 40, "permutations": 99}
+
+
+def family(
+    *,
+    use: float = 1.0,
+    moves: float = 1.0,
+    noisier: float = 0.0,
+    agreement: float = 0.8,
+    continuous: bool = False,
+    seeds: int = 2,
+    n: int = 900,
+    world: int = 0,
+    costs: float = 0.0,
+    subjects: bool = False,
+    levels: int = 2,
+) -> dict[str, list[Evidence]]:
+    """Models that encode the attribute by `moves` times 1 + scale, and lean on what they encode by `use`.
+
+    `noisier` is noise in the images of one group, and `costs` how much of the label's signal comes with the encoding.
+    """
+    rng = np.random.default_rng(world)
+    split = np.repeat(["train", "val", "test"], [n // 2, n // 6, n - n // 2 - n // 6])
+    y = rng.integers(0, 2, n)
+    agrees = np.where(split == "train", agreement, 0.5)
+    a = np.where(rng.random(n) < agrees, y, 1 - y)
+    if levels > 2:
+        a = np.where(a == 1, levels - 1, rng.integers(0, levels - 1, n))
+    column = (a * 15 + rng.normal(50, 8, n)).round(2) if continuous else a
+    look = (column - 57.5) / 10 if continuous else 2.0 * (a > 0) - 1 if levels == 2 else a - (levels - 1) / 2
+    columns = {"id": [f"r{i}" for i in range(n)], "label": y, "trait": column, "trait_class": (a > 0).astype(int), "split": split}
+    if subjects:
+        columns["person"] = [f"p{i // 2}" for i in range(n)]
+    cohort = Cohort.from_columns(
+        columns, attribute=["trait", "trait_class"], split="split", subject="person" if subjects else None, name="family"
+    )
+    noise = rng.normal(size=(n, 3)) * np.where(a > 0, 1 + noisier, 1.0)[:, None]
+    made = []
+    for scale in SCALES:
+        for seed in range(seeds):
+            own = np.random.default_rng([world, seed, SCALES.index(scale)])
+            strength = 0.4 + moves * 0.8 * (1 + scale)
+            shown = strength * look + own.normal(size=n)
+            amplitude = 0.3 + costs * strength if costs else 1.0
+            signal = amplitude * (2 * y - 1) + 1.2 * noise[:, 0] + 0.2 * own.normal(size=n)
+            features = np.stack([signal, shown, own.normal(size=n)], axis=1)
+            z = signal + use * 0.6 * strength * shown
+            logits = np.stack([np.zeros(n), z], axis=1)
+            made.append(
+                Evidence.from_arrays(
+                    cohort,
+                    {"features": features, "logits": logits},
+                    name=f"m{scale:g}-{seed}",
+                    seed=seed,
+                    training=cohort.on("train"),
+                    regime="gradient_scaling",
+                    settings={"scale": scale},
+                )
+            )
+    direct = np.stack([2.5 * look + 0.5 * rng.normal(size=n), rng.normal(size=n)], axis=1)
+    bound = Evidence.from_arrays(cohort, {"features": direct}, name="bound", target="trait_class", classes=(0, 1))
+    return {"sweep": made, "attribute": [bound]}
+
+
+@pytest.fixture(scope="module")
+def planted() -> short.Result:
+    return audit("short", family(), **QUICK)
+
+
+def test_it_keeps_the_contract_of_an_audit() -> None:
+    assert testing.check_audit("short", **QUICK).verdict == "inconclusive"
+
+
+def test_a_planted_shortcut_is_called_and_every_number_is_there(planted: short.Result) -> None:
+    finding = planted.finding()
+    assert finding.verdict == "shortcut"
+    assert "a shortcut" in finding.sentence
+    assert planted.rho > 0.5
+    assert planted.p < 0.05
+    names = {e.name for e in finding.estimates}
+    assert {"rho of encoding and signed disparity", "the same given AUC", "rho of encoding and separation"} <= names
+    titles = [x.title for x in finding.exhibits]
+    for title in (
+        "Disparity against encoding",
+        "Encoding over the family",
+        "Fairness against performance",
+        "Models to choose from",
+    ):
+        assert title in titles
+    assert Finding.from_json(finding.to_json()) == finding
+
+
+def test_the_papers_statistic_stands_beside_ours(planted: short.Result) -> None:
+    j = planted.judged
+    metric = next(m for m in j.metrics if m.name == "equalised_odds")
+    k = j.first.metrics.index("equalised_odds")
+    values = np.array([m.value[k] for m in j.models])[j.kept]
+    for strength, test in (("encoding", metric.test), ("marginal", metric.marginal)):
+        expected = spearmanr([getattr(m, strength).value for m, on in zip(j.models, j.kept, strict=True) if on], values)
+        assert test.rho == pytest.approx(expected.statistic)
+        assert test.usual_p == pytest.approx(expected.pvalue)
+
+
+def test_the_permutation_p_equals_a_literal_twin() -> None:
+    """Exchange the attribute within label by hand, recompute every model's disparity, rank, correlate."""
+    models = family(seeds=1)
+    measured = [short.measure(e, rng=np.random.default_rng(5), **QUICK) for e in models["sweep"]]
+    view = models["sweep"][0].on("test")
+    y, a = view.cohort.label, view.cohort.attribute("trait").values
+    exchange = exchange_within_label(y, a)
+    rng = np.random.default_rng(5).spawn(3)[2]
+    for b in range(3):
+        moved = a[exchange.permutation(rng)]
+        for m, e in zip(measured, models["sweep"], strict=True):
+            yes = (1 / (1 + np.exp(-e.on("test")["logits"][:, 1])) >= m.threshold).astype(float)
+            gaps = [yes[(y == c) & (moved == 1)].mean() - yes[(y == c) & (moved == 0)].mean() for c in (0, 1)]
+            assert m.null[-1, b] == pytest.approx(np.mean(gaps))
+            assert m.null[m.metrics.index("equalised_odds"), b] == pytest.approx(np.mean(np.abs(gaps)))
+
+
+def test_unfairness_that_is_no_shortcut_is_said_to_be_there() -> None:
+    result = audit("short", family(use=0.0, noisier=1.5, n=3000, seeds=2), **QUICK)
+    assert result.verdict == "no evidence"
+    assert "Unfairness is there" in result.finding().sentence
+    assert "does not follow the encoding" in result.finding().sentence
+
+
+def test_no_association_in_training_leaves_nothing_to_exploit() -> None:
+    result = audit("short", family(agreement=0.5, seeds=1), **QUICK)
+    assert result.verdict == "no evidence"
+    assert "no association to exploit" in result.finding().sentence
+
+
+def test_a_sweep_that_does_not_move_the_encoding_is_inconclusive() -> None:
+    result = audit("short", family(moves=0.0, seeds=1), fewest_models=5, **QUICK)
+    assert result.verdict == "inconclusive"
+    assert "span" in result.finding().sentence
+    assert [c.passed for c in result.finding().checks if c.name.startswith("the models span")] == [False]
+
+
+def test_use_against_the_association_is_under_use() -> None:
+    result = audit("short", family(use=-1.0), **QUICK)
+    assert result.verdict == "no evidence"
+    assert result.judged.is_under_use
+    assert "under-use" in result.finding().sentence
+
+
+def test_too_few_rows_or_models_are_inconclusive() -> None:
+    few = family(seeds=1, n=240)
+    sentence = audit("short", few, **QUICK).finding().sentence
+    assert "at least 10 models" in sentence
+    assert "at least 30 test rows" in sentence
+
+
+def test_without_a_model_of_the_attribute_the_strongest_stands_in_or_nothing_does() -> None:
+    models = {"sweep": family()["sweep"][::2]}
+    result = audit("short", models, fewest_models=5, **QUICK)
+    assert "strongest model of the sweep" in result.judged.bound_from
+    assert result.judged.covered > 0.5
+    weak = {"sweep": family(moves=0.0, seeds=1, n=600)["sweep"]}
+    found = audit("short", weak, fewest_models=5, **QUICK)
+    assert found.verdict == "inconclusive"
+    assert "well enough to stand in" in found.judged.bound_from
+
+
+def test_use_that_the_performance_needs_may_be_legitimate() -> None:
+    result = audit("short", family(costs=0.8, use=0.4), floor=0.5, **QUICK)
+    assert result.judged.cost.low > 0.02
+    assert result.verdict == "shortcut"
+    assert "may be legitimate" in result.finding().sentence
+    assert result.judged.with_auc > 0.3
+
+
+@pytest.fixture(scope="module")
+def ages() -> dict[str, short.Result]:
+    return {
+        name: audit("short", family(continuous=True, agreement=g, use=u, n=1200), direction=1, **QUICK)
+        for name, g, u in (("biased", 0.85, 1.0), ("balanced", 0.5, 0.0))
+    }
+
+
+def test_a_continuous_attribute_is_called_where_it_is_used_and_the_difference_is_significant(
+    ages: dict[str, short.Result],
+) -> None:
+    assert ages["biased"].verdict == "shortcut"
+    assert ages["balanced"].verdict == "no evidence"
+    m = ages["biased"].judged.first
+    assert m.unit == "MAE"
+    assert m.metrics == ("separation", "independence", "sufficiency", "signed disparity")
+    assert 0 < m.encoding.value < m.chance
+    assert m.chance <= m.no_information * 1.05
+    assert any(c.name.startswith("one slope") for c in ages["biased"].finding().checks)
+    found = short.compare(ages["biased"], ages["balanced"], rng=np.random.default_rng(0), P=999)
+    assert found.value > 0.4
+    assert found.p < 0.05
+
+
+def test_families_are_compared_at_equal_encoding(ages: dict[str, short.Result]) -> None:
+    values = [m.encoding.value for m in ages["biased"].judged.models]
+    table = short.matched_encoding(ages, [min(values), float(np.median(values)), max(values)])
+    assert len(table.rows) == 4
+    assert sum(row[2] for row in table.rows if row[1] == "biased") == ages["biased"].judged.kept.sum()
+    with pytest.raises(SettingError, match="rise"):
+        short.matched_encoding(ages, [1.0, 1.0])
+
+
+def test_bins_give_a_continuous_attribute_the_metrics_that_are_gaps() -> None:
+    one = family(continuous=True)["sweep"][0]
+    m = short.measure(one, rng=np.random.default_rng(0), bins=[0, 50, 60, 120], **QUICK)
+    assert {"equalised_odds", "max_gap"} <= set(m.metrics)
+    assert not np.isnan(m.null[m.metrics.index("max_gap")]).any()
+    with pytest.raises(SettingError, match="leave out test rows"):
+        short.measure(one, rng=np.random.default_rng(0), bins=[40, 50, 60], **QUICK)
+
+
+def test_several_attribute_values_are_tested_one_by_one() -> None:
+    result = audit("short", family(levels=3, n=1500), **QUICK)
+    m = result.judged.first
+    assert m.n_signed == 3
+    assert result.verdict == "shortcut"
+    assert result.judged.direction.startswith("trait = ")
+
+
+def test_subjects_are_exchanged_whole() -> None:
+    models = family(subjects=True, seeds=1)
+    result = audit("short", models, **QUICK)
+    assert result.context.n_subjects is not None
+    assert result.context.n_subjects < result.context.n_rows
+
+
+def test_a_readout_with_hidden_layers_reads_what_the_linear_one_reads() -> None:
+    one = family()["sweep"][-1]
+    linear, deep = (short.measure(one, rng=np.random.default_rng(0), hidden=h, B=20, permutations=19) for h in ((), (16,)))
+    assert deep.encoding.value == pytest.approx(linear.encoding.value, abs=0.08)
+
+
+def test_twins_add_a_counterfactual_gap() -> None:
+    evidence = testing.synthetic_evidence(n=400)
+    m = short.measure(evidence, rng=np.random.default_rng(0), twins=True, **QUICK)
+    k = m.metrics.index("counterfactual gap")
+    flips = (evidence.on("twin")["logits"].argmax(1) != evidence.on("test")["logits"].argmax(1)).mean()
+    assert m.value[k] == pytest.approx(flips)
+    assert np.isnan(m.null[k]).all()
+
+
+def test_measurements_are_kept_on_disk(tmp_path, planted: short.Result) -> None:
+    m = planted.judged.first
+    again = load_measurement(short.Measurement, save_measurement(m, tmp_path / "m.npz"))
+    assert again.encoding == m.encoding
+    np.testing.assert_array_equal(again.null, m.null)
+    assert m.scalars()["auc"] == m.auc.value
+
+
+def test_a_model_is_picked_from_the_front(planted: short.Result) -> None:
+    picked = planted.pick(tolerance=0.05)
+    j = planted.judged
+    values = {m.model: abs(d) for m, d in zip(j.models, j.disparity, strict=True)}
+    assert values[picked] <= np.mean([values[m.model] for m, b in zip(j.models, j.is_baseline, strict=True) if b])
+    assert planted.front
+    with pytest.raises(SettingError, match="larger tolerance"):
+        planted.pick(tolerance=-1.0)
+
+
+def test_what_cannot_run_says_why() -> None:
+    models = family(seeds=1)
+    with pytest.raises(SettingError, match="direction"):
+        audit("short", models, direction=2)
+    with pytest.raises(SettingError, match="no p can reach"):
+        audit("short", models, permutations=5)
+    with pytest.raises(SettingError, match="max_f1 or argmax"):
+        audit("short", models, threshold="half", **QUICK)
+    with pytest.raises(SettingError, match="no class of the label"):
+        audit("short", models, positive=7)
+    with pytest.raises(SettingError, match="no fairness metric"):
+        audit("short", models, metrics=["separations"], **QUICK)
+    with pytest.raises(NotRun, match="no model of the label"):
+        short.conclude({}, rng=np.random.default_rng(0))
+    other = family(seeds=1, world=1)
+    with pytest.raises(DataError, match="the same rows"):
+        audit("short", {"sweep": [models["sweep"][0], other["sweep"][0]]}, **QUICK)
+
+
+def test_a_constant_decision_leaves_metrics_undefined_with_the_reason() -> None:
+    models = family(seeds=1)
+    first = models["sweep"][0]
+    arrays = {s: {k: first.on(s)[k] for k in ("features", "logits")} for s in ("train", "val", "test")}
+    arrays["test"]["logits"] = np.tile([0.0, 9.0], (len(arrays["test"]["logits"]), 1))
+    cohorts = {s: first.on(s).cohort for s in arrays}
+    flat = Evidence.from_arrays(cohorts, arrays, training=cohorts["train"], settings={"scale": -1.0}, name="flat")
+    m = short.measure(flat, rng=np.random.default_rng(0), threshold="argmax", **QUICK)
+    k = m.metrics.index("separation")
+    assert math.isnan(m.value[k])
+    assert "one outcome only" in m.reason[k]
+    result = audit(
+        "short", {**models, "sweep": [*models["sweep"], flat]}, threshold="argmax", floor=0.0, fewest_models=5, **QUICK
+    )
+    assert next(t for t in result.judged.metrics if t.name == "separation").test.n == len(models["sweep"])
+
+
+@pytest.mark.slow
+def test_worlds_without_a_shortcut_are_rarely_called() -> None:
+    called = 0
+    for world in range(20):
+        measured = family(use=0.0, seeds=1, world=world, n=600)
+        called += audit("short", measured, B=20, permutations=99, fewest_models=5, smallest_group=10).verdict == "shortcut"
+    assert called <= 3
