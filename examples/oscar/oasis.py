@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from roles import Seeds, compared, summary
+from roles import Seeds, compared, draw, summary
 
 import rightreasons as rr
 
@@ -76,7 +76,7 @@ def one_split(cohort: rr.Cohort, out: Path, number: int, seeds: Seeds, epochs: i
     balanced = train.balance(rng=rng)
     # So few rows are all needed for training: every model sees them for the same number of epochs, and none is chosen on others.
     fixed = {"stop_on": "loss", "patience": None, "epochs": epochs, "batch": 16, "lr": 3e-3, "threads": 1}
-    models = compared(start, biased, balanced, {"test": test}, seeds=seeds, **fixed)
+    models = compared(start, biased, balanced, {"test": test}, seeds=seeds, folder=out / f"split-{number + 1}", **fixed)
     atlas = {"partitions": [f"atlas:{out / 'atlas.npy'}", "grid:8"], "names": str(out / "names.json")}
     return rr.audit("oscar", models, name=f"oscar, split {number + 1}", B=B, **atlas).finding()
 
@@ -99,6 +99,7 @@ def main() -> None:
     findings = run(asked.data, asked.out, asked.splits)
     print(json.dumps([summary(finding) for finding in findings], indent=1))
     print(rr.report(findings, asked.out / "report.html", title="OASIS: dementia and sex"))
+    print(draw(findings[0], asked.out / "where.png", number=2))
 
 
 if __name__ == "__main__":

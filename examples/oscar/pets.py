@@ -30,7 +30,7 @@ SIDE, SOURCE = 96, 512  # pixels of the photos, and of the coordinates of the bo
 ANIMALS = ("dog", "cat")
 
 
-def prepare(data: Path, out: Path, photos: int = 1_800, seed: int = 0) -> tuple[Path, Path]:
+def prepare(data: Path, out: Path, photos: int = 1_200, seed: int = 0) -> tuple[Path, Path]:
     """Two manifests over one stack of photos: `biased`, whose training tags name the animal, and `balanced`, whose tags do not.
 
     Test rows are the same in both, tags drawn without association.
@@ -108,13 +108,14 @@ def start(classes: tuple[Any, ...], rng: np.random.Generator) -> rr.Classifier:
 
 
 def run(
-    data: Path, out: Path, photos: int = 1_800, seeds: Seeds | None = None, epochs: int = 8, B: int = 10_000
+    data: Path, out: Path, photos: int = 1_200, seeds: Seeds | None = None, epochs: int = 8, B: int = 10_000
 ) -> list[rr.Finding]:
     """OSCAR's finding, and what flips says of the same model."""
     read = {"label": "animal", "attribute": "tag", "id": "id", "split": "split", "twin": "twin", "twin_attribute": "twin_tag"}
     biased, balanced = (rr.Cohort.read(path, **read) for path in prepare(data, out, photos))
     settings = {"epochs": epochs, "lr": 3e-3, "patience": None, "threads": 1}
-    models = compared(start, biased, balanced, biased, seeds=seeds or Seeds(test=2), needs=("oscar", "flips"), **settings)
+    chosen = {"seeds": seeds or Seeds(test=1, attribute=1), "folder": out, "needs": ("oscar", "flips")}
+    models = compared(start, biased, balanced, biased, **chosen, **settings)
     flips = rr.audit("flips", models["test"][0]).finding()
     return [rr.audit("oscar", models, B=B).finding(), flips]
 

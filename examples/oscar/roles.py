@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import rightreasons as rr
 from rightreasons.evidence import Evidence
@@ -32,13 +36,15 @@ def compared(
     cohorts: rr.Cohort | Mapping[str, rr.Cohort],
     *,
     seeds: Seeds,
+    folder: Path,
     needs: tuple[Any, ...] = ("oscar",),
     **training: Any,
 ) -> dict[str, list[Evidence]]:
     """Evidence of the three roles on `cohorts`.
 
     Test models learn the label from the biased rows, baselines from the balanced rows, and attribute models learn the attribute
-    from the balanced rows. `start(classes, rng)` is a network with random weights.
+    from the balanced rows. `start(classes, rng)` is a network with random weights. Models and evidence are kept in `folder`: a
+    second call trains and reads nothing again.
     """
     attribute = balanced.attribute()
     plan = [("test", biased, None, k) for k in range(seeds.test)]
@@ -50,8 +56,9 @@ def compared(
         network.card["name"] = f"{role} {seed + 1}"
         # Without rows to stop on, a model is kept by its training loss: as a rule that of the last epoch.
         stopping = None if rows.has("val") else rows
-        model = train(network, rows, target=target, seed=seed, regime=role, stopping=stopping, **training)
-        found[role].append(rr.extract(model, cohorts, list(needs), training=rows.on("train"), threads=training.get("threads")))
+        kept = folder / f"{role}-{seed + 1}"
+        model = train(network, rows, target=target, seed=seed, regime=role, stopping=stopping, folder=kept / "model", **training)
+        found[role].append(rr.extract(model, cohorts, list(needs), training=rows.on("train"), out=kept / "evidence", threads=1))
     return found
 
 
@@ -63,6 +70,20 @@ def drawn_evenly(rng: np.random.Generator, *columns: np.ndarray) -> np.ndarray:
         rows = np.flatnonzero(alike == stratum)
         found[rows] = rng.permutation(np.arange(len(rows)) % 2)
     return found
+
+
+def draw(finding: rr.Finding, path: Path, number: int = 5) -> Path:
+    """The first pictures of where the correlation comes from, side by side, as a PNG."""
+    gallery = next(x for x in finding.exhibits if x.title == "Where the correlation comes from")
+    shown = [Image.open(io.BytesIO(base64.b64decode(item.png))).convert("RGB") for item in gallery.items[:number]]
+    height = max(picture.height for picture in shown)
+    strip = Image.new("RGB", (sum(p.width for p in shown) + 4 * (len(shown) - 1), height), "white")
+    left = 0
+    for picture in shown:
+        strip.paste(picture, (left, 0))
+        left += picture.width + 4
+    strip.resize((2 * strip.width, 2 * strip.height), Image.Resampling.NEAREST).save(path, optimize=True)
+    return path
 
 
 def summary(finding: rr.Finding) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 import nibabel
 import numpy as np
 import pandas as pd
-from roles import Seeds, compared, drawn_evenly, summary
+from roles import Seeds, compared, draw, drawn_evenly, summary
 from scipy import ndimage
 
 import rightreasons as rr
@@ -130,7 +130,9 @@ def run(folder: Path, out: Path, n: int = 240, seeds: Seeds | None = None, epoch
     audit = {"attribution": "gradcam(layer=layer2)"}
     needs = needs_of(["oscar"], {"oscar": audit})
     settings = {"epochs": epochs, "lr": 3e-3, "batch": 16, "patience": None, "threads": 1}
-    models = compared(start(size), biased, balanced, biased, seeds=seeds or Seeds(test=1), needs=needs, **settings)
+    models = compared(
+        start(size), biased, balanced, biased, seeds=seeds or Seeds(test=1, attribute=1), folder=out, needs=needs, **settings
+    )
     atlas = folder / "atlases" / "atlas_desikan_killiany.nii.gz"
     regions = {"partitions": [f"atlas:{atlas}", "grid:8"], "names": names_of(folder)}
     return rr.audit("oscar", models, B=B, **audit, **regions).finding()
@@ -145,6 +147,7 @@ def main() -> None:
     print(json.dumps(summary(finding), indent=1))
     print(finding.one_line())
     print(rr.report([finding], asked.out / "report.html", title="Volumes: a cue in a named region"))
+    print(draw(finding, asked.out / "where.png"))
 
 
 if __name__ == "__main__":

@@ -215,6 +215,17 @@ def test_a_cue_with_no_fixed_place_is_not_placed():
     assert "does not show where the cue is" in where.caption
 
 
+def test_an_attribute_model_that_learnt_nothing_says_nothing_of_the_cues_place():
+    models = world("random", 1)
+    wandering = models["attribute"].on("test")["maps@gradcam"]
+    models["attribute"] = evidence_of(cohort_of(160), wandering, "attribute", 1, skill=0.0)
+    finding = audit("oscar", models, **FAST).finding()
+    assert finding.verdict == "inconclusive"
+    assert check_of(finding, "attribute model is better than chance").passed is False
+    assert "attribute model is better than chance – no" in finding.sentence
+    assert "is a cue with no fixed place" not in finding.sentence
+
+
 def test_a_cue_that_is_everywhere_is_called_diffuse():
     result = audit("oscar", world("diffuse", 0), **FAST)
     assert result.verdict == "shortcut", result.finding().sentence
@@ -286,6 +297,17 @@ def test_an_atlas_is_laid_over_the_images_by_both_affines(tmp_path):
     agrees = m.regions[0] == expected
     assert agrees[1:].mean() > 0.95  # the first plane is background in one and cut in half in the other
     assert m.mean_image.shape == (8, 8, 8, 3)
+
+
+def test_volumes_with_sides_of_different_lengths_are_drawn(tmp_path):
+    n, side = 48, (6, 10, 8)
+    np.save(tmp_path / "volumes.npy", np.random.default_rng(0).random((n, *side, 1), dtype=np.float32))
+    image = [f"{tmp_path}/volumes.npy#{i}" for i in range(n)]
+    models = world("localised", side=(3, 5, 4), cohort=cohort_of(n, image=image))
+    result = audit("oscar", models, partitions="grid:2", B=99, pictures=2)
+    first = result.models.first
+    assert first.pictures.shape == (2, 10, 6, 3) and first.picture_maps.shape == (2, 10, 6)
+    assert result.finding().exhibits
 
 
 def test_transforms_bring_maps_to_the_common_space(tmp_path):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.attributions import _tokens as tokens
 from rightreasons.attributions import _tokens_plain as plain
@@ -283,7 +284,8 @@ def _presence(seen: tokens.Tokens, target: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias if mask is None else bias + mask, scale=scale)
 
     x = seen.start.detach()
-    with tokens.attending(attend):
+    # CUDA's fused kernels refuse the gradient of a mask of 197 columns ("LSE is not correctly aligned").
+    with tokens.attending(attend), sdpa_kernel(SDPBackend.MATH):
         for i in range(len(seen.blocks)):
             x = seen.block(i, x, None)
     if not seen.reads_prefix_only:  # an average of tokens weighted by their presence

@@ -23,6 +23,8 @@ CONSERVED = 0.05
 WANDERING = 0.75
 # A map that covers this share of the regions lies everywhere, and so has no place to lose.
 EVERYWHERE = 0.8
+LEARNT = "the attribute model is better than chance"
+FIXED = "the attribute model looks at a fixed place"
 
 
 def verdict(result: Result) -> Verdict:
@@ -62,7 +64,7 @@ def checks(result: Result) -> list[Check]:
         _empty(models.all),
         _reference_rows(models.baseline),
         _better_than_chance("the baseline model is better than chance", models.baseline),
-        _better_than_chance("the attribute model is better than chance", models.attribute),
+        _better_than_chance(LEARNT, models.attribute),
         _null(result),
         _partitions_agree(result),
         _alignment(models.attribute, m.attribute),
@@ -163,7 +165,7 @@ def _partitions_agree(result: Result) -> Check:
 
 
 def _alignment(members: Sequence[Measurement], attribute: str) -> Check:
-    name = "the attribute model looks at a fixed place"
+    name = FIXED
     ratio = wandering(members)
     if np.isnan(ratio):
         return Check(name=name, passed=None, note="all its maps are empty", decides=True)
@@ -174,7 +176,8 @@ def _alignment(members: Sequence[Measurement], attribute: str) -> Check:
     )
     if ratio > WANDERING:
         note += (
-            f": {attribute} shows at another place in every image, or the images are not aligned; OSCAR cannot place such a cue"
+            f": {attribute} shows at another place in every image, or the images are not aligned, or the model found nothing "
+            "that holds for all of them; OSCAR cannot place such a cue"
         )
     return Check(name=name, passed=ratio <= WANDERING, note=note, decides=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rightreasons.audits import _oscar_pictures as drawing
 from rightreasons.audits._contract import estimate
-from rightreasons.audits._oscar_checks import EVERYWHERE, WANDERING, significance, verdict, wandering
+from rightreasons.audits._oscar_checks import EVERYWHERE, FIXED, LEARNT, WANDERING, significance, verdict, wandering
 from rightreasons.audits._oscar_compare import ROLES, Correlation
 from rightreasons.audits._oscar_measurement import Measurement
 from rightreasons.findings import (
@@ -86,7 +86,7 @@ def place(result: Result) -> str:
     first = result.compared[0]
     extent, R = first.spread, first.profiles.shape[1]
     if wandering(result.models.attribute) > WANDERING:
-        return f"“{result.models.first.attribute}” has no fixed place, so that none is claimed."
+        return "The maps of the attribute model have no fixed place, so that none is claimed."
     if np.isnan(extent.effective):
         return "No region is used more by both: they agree on what they ignore."
     covers = float(np.mean([m.covers for m in result.models.attribute]))
@@ -103,10 +103,12 @@ def place(result: Result) -> str:
 
 def _failure(result: Result, failed: list[Any]) -> str:
     attribute = result.models.first.attribute
-    if wandering(result.models.attribute) > WANDERING:
+    # A model that has learnt nothing of the attribute has maps of no fixed place too, and tells nothing of the cue.
+    if wandering(result.models.attribute) > WANDERING and not any(c.name == LEARNT for c in failed):
+        others = [c.name for c in failed if c.name != FIXED]
         return (
-            f"“{attribute}” is a cue with no fixed place: alignment fails, so that OSCAR can neither find nor place a shortcut "
-            "through it"
+            f"To the model of “{attribute}” it is a cue with no fixed place: alignment fails, so that OSCAR can neither find nor "
+            "place a shortcut through it" + (f". Conditions that fail beside: {'; '.join(others)}" if others else "")
         )
     return "The test's own conditions fail: " + "; ".join(c.name + " – no" + (f", {c.note}" if c.note else "") for c in failed)
 
@@ -213,7 +215,7 @@ def _correlations(result: Result) -> Table:
         f"which they are not, and call far too much significant. {MEANING}",
         columns=("partition", "correlation", "coefficient", "value", "p (spatial)", "p (permutation)", "p (paper's permutation)"),
         rows=tuple(rows),
-        highlight=(0,),
+        highlight=(0,) if result.decide == "spatial" else (),
         reason="Plain permutations stand beside Pearson's correlations only.",
     )
 
@@ -224,8 +226,9 @@ def _replicates(result: Result) -> Bars:
     decides = "It decides: " if result.decide == "replicates" else ""
     return Bars(
         title="Step from the balanced models towards the attribute model",
-        caption=f"{decides}a correlation forgets how large a difference is, and seeds alone make small differences that point at "
-        "the cue by chance. Each balanced model takes the test model's place in turn; the line is the one-sided prediction limit.",
+        caption=f"{decides}a correlation forgets how large a difference is, and seeds alone make small differences that "
+        "point at the cue by chance. Each balanced model takes the test model's place in turn; the line is the one-sided "
+        "prediction limit.",
         labels=(" and ".join(dict.fromkeys(m.model for m in models.test)), *(f"balanced: {name}" for name, _ in steps)),
         series=(r.tested, *r.values),
         value_label="share of the way",

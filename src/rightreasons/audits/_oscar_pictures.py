@@ -43,14 +43,15 @@ def pictures_of(view: View, geometry: Geometry, recipe: str, rows: np.ndarray, c
     """The mean image (*drawn, 3), and some images (k, h, w, 3) with their maps (k, h, w), all at drawing size."""
     axes, step = len(geometry.size), step_of(geometry.size)
     drawn = tuple(len(range(0, s, step)) for s in geometry.size)
-    maps = np.zeros((len(rows), *drawn[:2]), np.float32)
+    shape = drawn if axes == 2 else drawn[1::-1]  # slices of a volume are turned
+    maps = np.zeros((len(rows), *shape), np.float32)
     for k, row in enumerate(rows):
         small = np.maximum(view.select(np.array([row]))[recipe][0].astype(np.float64), 0.0)
         large = ndimage.zoom(
             small, [s / t for s, t in zip(drawn, small.shape, strict=True)], order=1, mode="nearest", grid_mode=True
         )
         maps[k] = flat(large / max(float(large.max()), 1e-300))
-    blank = Pictures(np.full((*drawn, 3), 200, np.uint8), np.zeros((0, *drawn[:2], 3), np.uint8), maps[:0], ())
+    blank = Pictures(np.full((*drawn, 3), 200, np.uint8), np.zeros((0, *shape, 3), np.uint8), maps[:0], ())
     if not view.cohort.has_images:
         return Pictures(blank.mean_image, blank.pictures, blank.maps, (), "the cohort has no images")
     few = view.cohort.select(np.unique(np.linspace(0, len(view) - 1, MEAN_ROWS).astype(int)))

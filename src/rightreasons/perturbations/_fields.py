@@ -64,15 +64,22 @@ def field_of_view(pixels: Tensor) -> Tensor:
     bright = pixels.amax(1)
     edge = torch.zeros(bright.shape[1:], dtype=torch.bool, device=pixels.device)
     edge[[0, -1]], edge[:, [0, -1]] = True, True
-    darkest = bright[:, edge].amin(1)[:, None, None]
+    darkest = bright[:, edge].amin(1)
+    is_dark = darkest <= 2 * DARK
+    field = torch.ones_like(bright, dtype=torch.bool)
+    if bool(is_dark.any()):
+        field[is_dark] = _unreached(bright[is_dark], darkest[is_dark][:, None, None], edge)
+    return field
+
+
+def _unreached(bright: Tensor, darkest: Tensor, edge: Tensor) -> Tensor:
     dark = bright <= darkest + DARK
     reached, before = dark & edge, -1
     while (size := int(reached.sum())) != before:  # a convex field takes two rounds, a maze more
         before = size
         for axis in (2, 1):
             reached = _swept(reached, dark, axis) | _swept(reached.flip(axis), dark.flip(axis), axis).flip(axis)
-    is_full = reached.flatten(1).all(1)[:, None, None] | (darkest > 2 * DARK)
-    return ~reached | is_full
+    return ~reached | reached.flatten(1).all(1)[:, None, None]
 
 
 def _swept(reached: Tensor, dark: Tensor, axis: int) -> Tensor:

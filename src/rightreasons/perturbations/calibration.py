@@ -25,7 +25,8 @@ from rightreasons.stats.groups import auc
 TOLERANCE = 0.02
 LOWEST = 0.1  # of s_ref: an operator that costs too much even there fails
 STEPS = 6
-GRID = 16
+GRID = np.geomspace(0.002, 1, 12)  # severities; between two of them the change is a power of the severity
+FEW = 64  # rows on which pixel change is measured
 UNTOUCHED = 1e-3  # RMS change inside a mask below which an operator leaves the object alone
 UNCHANGED = 1e-4  # RMS change of a picture below which an operator does nothing to it
 PICTURES = (0.5, 1.0, 2.0)  # times the severity, at most 1
@@ -142,11 +143,11 @@ def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: 
 
 def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, float]:
     """The severity of each content operator at which pixels change by `change`; those that cannot are left out."""
-    grid = np.linspace(0, 1, GRID + 1)
     found = {}
     for name, curve in curves.items():
-        if change is not None and UNCHANGED < change <= curve[-1]:
-            found[name] = round(float(np.interp(change, np.maximum.accumulate(curve), grid)), 4)
+        rising = np.maximum.accumulate(np.maximum(curve, 1e-9))
+        if change is not None and max(UNCHANGED, rising[0]) <= change <= rising[-1]:
+            found[name] = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
     return found
 
 
@@ -165,6 +166,8 @@ class _Stage:
         self.rows, self.device = rows, baseline.device
         feed = batches(rows, baseline.geometry, (0.0,), (1.0,), batch=batch)
         self.parts = [(numbers, x) for numbers, x in feed]
+        numbers = np.unique(np.linspace(0, len(rows) - 1, FEW).round().astype(int))
+        self.few = numbers, torch.cat([x for _, x in self.parts])[numbers]
         self.masks = _masks(rows, baseline) if rows.mask is not None else None
         self.label = [outputs_for(rows.classes, m.classes)[rows.label] for m in self.models]
         self._known: dict[tuple[int, str, float], float] = {}
@@ -179,7 +182,8 @@ class _Stage:
 
     def change(self, name: str, severity: float) -> float:
         """Mean over rows of the RMS change of the pixels."""
-        return float(np.mean([r for x, y, _ in self._changed(name, severity) for r in _rms(x, y).tolist()]))
+        numbers, x = self.few
+        return float(_rms(x, self._one(name, x, numbers, severity)).mean())
 
     def inside(self, name: str, severity: float) -> float | None:
         """Largest RMS change inside the object's mask over the rows; None without masks."""
@@ -193,8 +197,8 @@ class _Stage:
         return worst
 
     def curve(self, name: str) -> np.ndarray:
-        """(GRID + 1,) mean RMS change at evenly spaced severities."""
-        return np.array([self.change(name, float(s)) for s in np.linspace(0, 1, GRID + 1)])
+        """Mean RMS change at the severities of GRID."""
+        return np.array([self.change(name, float(s)) for s in GRID])
 
     def pictures(self, found: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
         """One image under every operator at three severities."""
