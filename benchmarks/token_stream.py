@@ -1,8 +1,8 @@
 """Token influence of many images: does memory stay bounded, and what does a killed run lose?
 
-50,000 rows of a .npy stack (TOKEN_STREAM_IMAGES of them) through a ViT of one block with 16 tokens: the network is tiny because the
-question is about the stream. Memory is the process's own (anonymous) pages: pages of the memory-mapped stack can be dropped at any
-time and do not count. The second run is killed (SIGKILL) when about half of its chunks are written, and started again.
+50,000 rows of a .npy stack (TOKEN_STREAM_IMAGES of them) through a ViT of one block with 16 tokens: the network is tiny because
+the question is about the stream. Memory is the process's own (anonymous) pages: those of the memory-mapped stack can be dropped
+at any time and do not count. Another run is killed (SIGKILL) when half of its chunks are written, and started again.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def main() -> None:
         kill["equal_to_an_undisturbed_run"] = bool(np.array_equal(whole, again))
     growth = all_["late_mb"] - all_["early_mb"]
     Console().print(
-        f"{count} images: {all_['images_per_second']:.0f} images/s; own memory {all_['early_mb']:.0f} MB at its highest in the first "
-        f"fifth of the chunks, {all_['late_mb']:.0f} MB in the rest ({growth:+.1f} MB); a tenth of the images: {few['late_mb']:.0f} MB"
+        f"{count} images: {all_['images_per_second']:.0f} images/s; at most {all_['early_mb']:.0f} MB of own memory in the first "
+        f"fifth of the chunks, {all_['late_mb']:.0f} MB in the rest ({growth:+.1f} MB); a tenth of the images: "
+        f"{few['late_mb']:.0f} MB"
     )
     Console().print(
-        f"killed with {kill['chunks_written']} of {kill['chunks']} chunks written; {kill['chunks_made_again']} of these were made "
-        f"again; equal to an undisturbed run: {kill['equal_to_an_undisturbed_run']}; bars: {BARS}"
+        f"killed with {kill['chunks_written']} of {kill['chunks']} chunks written; {kill['chunks_made_again']} of these were "
+        f"made again; equal to an undisturbed run: {kill['equal_to_an_undisturbed_run']}; bars: {BARS}"
     )
     print(
         json.dumps(

@@ -1,8 +1,11 @@
 """TSI where the answer is known: digits with a tag outside the digit's box, a small ViT trained on tags that tell the label, and
 one on the same images with tags drawn at random. Does influence lie on the tag of the first and not of the second?
 
-TSI_WORLD_SEEDS seeds (2 by default; a minute each), both of the world and of the networks. All epochs are trained: rows that
-choose the epoch are biased too, and early stopping would end when the tag alone is learnt.
+With two classes and with ten, for TSI_WORLD_SEEDS seeds (2 by default) of the world and of the networks; minutes. Two classes may
+leave a network room to learn one of the two tags and to call everything else the other class, whose tag then moves nothing; ten
+leave less.
+
+All epochs are trained: the rows that choose the epoch are biased too, and early stopping would end at the tag alone.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ NEEDS_GPU = False
 
 PIXELS, PATCH, GRID = 32, 4, (8, 8)
 AGREEMENT = 0.95
-TRAINING: dict[str, Any] = {"epochs": 60, "lr": 1e-3, "batch": 64, "warmup": 2, "patience": None}
+AGREEMENT_TEST = 0.5
+CLASSES = (2, 10)
+TRAINING: dict[str, Any] = {"epochs": 30, "lr": 1e-3, "batch": 64, "warmup": 2, "patience": None}
 SETTINGS: dict[str, Any] = {"extras": ["deletion", "keep"]}
 BARS = {"agreeing_above_1": 0.8, "strongest_on_the_tag": 0.8}
 """Of the biased network; of the other neither may be reached."""
@@ -41,20 +46,14 @@ BARS = {"agreeing_above_1": 0.8, "strongest_on_the_tag": 0.8}
 def main() -> None:
     """Print the table and, as the last line, the JSON object."""
     seeds = range(int(os.environ.get("TSI_WORLD_SEEDS", 2)))
-    rows = [row for seed in seeds for row in world(seed)]
+    rows = [row for classes in CLASSES for seed in seeds for row in world(seed, classes)]
     _show(rows)
-    biased, free = ([r for r in rows if r["network"] == name] for name in ("biased", "redrawn"))
-    passed = {
-        "biased network leans on the tag": all(r[k] >= bar for r in biased for k, bar in BARS.items()),
-        "redrawn network does not": all(r[k] < bar for r in free for k, bar in BARS.items()),
-        "the audit tells them apart": all(r["verdict"] == "shortcut" for r in biased),
-        "deletion by influence above Grad-CAM": all(min(r["deletion_over_gradcam_low"]) > 0 for r in biased),
-    }
+    passed = {f"{classes} classes": judged([r for r in rows if r["classes"] == classes]) for classes in CLASSES}
     print(
         json.dumps(
             {
                 "name": "tsi-world",
-                "measured": "digits with a tag outside the box; test rows, whose tags go with no label",
+                "measured": "digits with a tag outside the box; test rows, half of whose tags agree with the label",
                 "agreement": AGREEMENT,
                 "training": TRAINING,
                 "rows": rows,
@@ -66,23 +65,34 @@ def main() -> None:
     )
 
 
-def world(seed: int) -> list[dict[str, Any]]:
+def judged(rows: list[dict[str, Any]]) -> dict[str, bool]:
+    """What must hold, for every seed."""
+    biased, free = ([r for r in rows if r["network"] == name] for name in ("biased", "redrawn"))
+    return {
+        "biased network leans on the tag": all(r[k] >= bar for r in biased for k, bar in BARS.items()),
+        "redrawn network does not": all(r[k] < bar for r in free for k, bar in BARS.items()),
+        "the audit tells them apart": all(r["verdict"] == "shortcut" for r in biased),
+        "deletion by influence above Grad-CAM": all(min(r["deletion_over_gradcam_low"]) > 0 for r in biased),
+    }
+
+
+def world(seed: int, classes: int) -> list[dict[str, Any]]:
     """Both networks of one seed, measured on the same test images."""
+    settings = {"agreement": AGREEMENT, "agreement_test": AGREEMENT_TEST, "classes": classes, "values": classes, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
-        biased = planted.digits(Path(folder) / "world", cue="tag", agreement=AGREEMENT, seed=seed)
+        biased = planted.digits(Path(folder) / "world", cue="tag", **settings)  # type: ignore[arg-type]
         free = planted.redrawn(Path(folder) / "world")
-        held = {name: evidence_of(cohort, seed) for name, cohort in (("biased", biased), ("redrawn", free))}
+        held = {name: evidence_of(cohort, seed, classes) for name, cohort in (("biased", biased), ("redrawn", free))}
         results = {
             "biased": audit("tsi", {"test": held["biased"], "baseline": held["redrawn"]}, **SETTINGS),
             "redrawn": audit("tsi", {"test": held["redrawn"]}, **SETTINGS),
         }
-        return [{"seed": seed, "network": name, **measured(results[name], held[name])} for name in held]
+        return [{"classes": classes, "seed": seed, "network": name, **measured(results[name], held[name])} for name in held]
 
 
-def evidence_of(cohort: Cohort, seed: int) -> Evidence:
-    start = Classifier.load(
-        "rightreasons.models.small:small_vit", num_classes=2, size=PIXELS, mean=0.5, std=0.5, rng=np.random.default_rng(seed)
-    )
+def evidence_of(cohort: Cohort, seed: int, classes: int) -> Evidence:
+    rng = np.random.default_rng(seed)
+    start = Classifier.load("rightreasons.models.small:small_vit", num_classes=classes, size=PIXELS, mean=0.5, std=0.5, rng=rng)
     model = train(start, cohort, seed=seed, **TRAINING)
     needs = [n for n in needs_of(["tsi"], {"tsi": SETTINGS}) if n.role == "test" and n.cohort != "twin"]
     return extract(model, cohort, needs)
@@ -137,10 +147,16 @@ def _show(rows: list[dict[str, Any]]) -> None:
         "accuracy_conflicting": "right, tag conflicts",
         "verdict": "verdict",
     }
-    for heading in ("seed", "trained on", *shown.values(), "influence over Grad-CAM, top 1 … 20"):
+    for heading in ("classes", "seed", "trained on", *shown.values(), "influence over Grad-CAM, top 1 … 20"):
         table.add_column(heading)
     for row in rows:
         cells = [f"{row[k]:.1%}" if isinstance(row[k], float) else str(row[k]) for k in shown]
-        table.add_row(str(row["seed"]), row["network"], *cells, " ".join(f"{g:+.3f}" for g in row["deletion_over_gradcam"]))
+        table.add_row(
+            str(row["classes"]),
+            str(row["seed"]),
+            row["network"],
+            *cells,
+            " ".join(f"{g:+.3f}" for g in row["deletion_over_gradcam"]),
+        )
     Console().print(table)
     Console().print(f"bars for the biased network: {BARS}")

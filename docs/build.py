@@ -31,7 +31,7 @@ DOCS, OUT = ROOT / "docs", ROOT / "build" / "docs"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 # Code is compared as it is written; everything else of the package is reached by its rooms.
 ROOMS = sorted(p.stem for p in (ROOT / "src" / "rightreasons").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists())
-SECTIONS = {"": "Begin", "how-to": "How to", "design": "Design"}
+SECTIONS = {"": "Begin", "how-to": "How to", "results": "Results", "design": "Design"}
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,10 @@ def build() -> list[Page]:
     for page in rendered:
         page.output.parent.mkdir(parents=True, exist_ok=True)
         page.output.write_text(render(page, rendered), encoding="utf-8")
-    if (DOCS / "pictures").exists():
-        shutil.copytree(DOCS / "pictures", OUT / "pictures")
+    for picture in (file for file in DOCS.rglob("*") if file.suffix in (".png", ".svg")):
+        place = OUT / picture.relative_to(DOCS)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, place)
     index = OUT / "index.html"
     index.write_text(_html("rightreasons", INDEX.render(sections=_sections(rendered, index)), index, rendered), encoding="utf-8")
     return rendered

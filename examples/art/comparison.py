@@ -150,7 +150,13 @@ def _tables(study: Study) -> dict[str, Table]:
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
-    return f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
+    return f"[{name}]\n" + "\n".join(f"{key} = {_toml(value)}" for key, value in values.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    return json.dumps(value)
 
 
 def _plain(table: Table) -> list[list[Any]]:
@@ -169,5 +175,9 @@ def _say(cell: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     limits: Sequence[float | None] = (cell.low, cell.high) if isinstance(cell, Cell) else (None, None)
-    around = "" if None in limits else f" ({limits[0]:.3f} to {limits[1]:.3f})"
-    return f"{value + 0.0:.3f}{around}"  # no minus before a zero
+    around = "" if None in limits else f" ({_rounded(limits[0])} to {_rounded(limits[1])})"
+    return f"{_rounded(value)}{around}"
+
+
+def _rounded(value: float | None) -> str:
+    return "–" if value is None else f"{round(value, 3) + 0.0:.3f}"  # no minus before a zero

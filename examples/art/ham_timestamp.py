@@ -53,7 +53,13 @@ def main() -> None:
             "twin": "twin",
             "twin_attribute": "twin_stamp",
         },
-        art={"attribute": "stamp", "twins": True, "layers": LAYERS, "pictures": 12},
+        art={
+            "attribute": "stamp",
+            "aligned": {"stamp": "mel"},
+            "twins": True,
+            "layers": LAYERS[-1 if given.quick else 0 :],
+            "pictures": 12,
+        },
     )
     run(text, given.out)
 

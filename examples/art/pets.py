@@ -60,7 +60,12 @@ def main() -> None:
         given,
         unlearning=1 if given.quick else max(4, int(training["epochs"]) // 4),
         data={"label": "animal", "attribute": "tag", "id": "id", "split": "split", "twin": "twin", "twin_attribute": "twin_tag"},
-        art={"attribute": "tag", "layers": LAYERS[given.architecture], "pictures": 12},
+        art={
+            "attribute": "tag",
+            "aligned": {"cat": "cat", "dog": "dog"},
+            "layers": LAYERS[given.architecture][-1 if given.quick else 0 :],
+            "pictures": 12,
+        },
     )
     run(text, out)
 

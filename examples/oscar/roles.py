@@ -82,7 +82,8 @@ def draw(finding: rr.Finding, path: Path, number: int = 5) -> Path:
     for picture in shown:
         strip.paste(picture, (left, 0))
         left += picture.width + 4
-    strip.resize((2 * strip.width, 2 * strip.height), Image.Resampling.NEAREST).save(path, optimize=True)
+    times = max(1, 200 // height)
+    strip.resize((times * strip.width, times * strip.height), Image.Resampling.NEAREST).save(path, optimize=True)
     return path
 
 

@@ -3,10 +3,11 @@
     RIGHTREASONS_DATA=<folder> python examples/tsi/pets.py build/tsi-pets --all --device cuda
 
 The folder holds `vit_tiny_patch16_224.safetensors` and `pets224_imagenet_breeds.zip` (480 photos of 24 breeds that are classes of
-ImageNet, each clean and tagged, with trimaps and boxes of the pet and of the tag). On one CPU core a photo takes about 15 seconds,
-so that by default two photos of each breed are looked at.
+ImageNet, each clean and tagged, with trimaps and boxes of the pet and of the tag). On one CPU core a photo takes about half a
+minute, so that by default two of each breed are looked at.
 
-Written: `report.html` (three findings with their galleries), `numbers.md` (tables) and one SVG a figure, `classes.csv`.
+Written: `report.html` (three findings with their galleries), `numbers.md` (every estimate and table), `classes.csv`, and with
+`--page FOLDER` the page `tsi.md` with its figures.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="all 480")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--page", type=Path, help="folder of a page with the main numbers and figures")
     given = parser.parse_args()
     rows = prepare(given.data, given.out / "data", None if given.all else given.photos)
     model = network(given.data)
@@ -77,11 +79,14 @@ def main() -> None:
     rr.report(list(findings.values()), given.out / "report.html", title="TSI of a ViT-Ti on photos of pets")
     results["clean"].classes.to_csv(given.out / "classes.csv", index=False)
     results["clean"].problems.to_csv(given.out / "annotations.csv", index=False)
-    text = numbers(findings, tags(seen, rows), len(rows))
+    tag = tags(seen, rows)
+    text = numbers(findings, tag, len(rows))
     (given.out / "numbers.md").write_text(text)
-    for name, title in FIGURES.items():
-        draw(findings["clean"], title, given.out / f"tsi-{name}.svg")
     print(text)
+    if given.page is not None:
+        given.page.mkdir(parents=True, exist_ok=True)
+        shown = [name for name, title in FIGURES.items() if draw(findings["clean"], title, given.page / f"tsi-{name}.svg")]
+        (given.page / "tsi.md").write_text(page(findings, tag, len(rows), given.device, shown))
 
 
 def prepare(data: Path, folder: Path, photos: int | None) -> pd.DataFrame:
@@ -147,8 +152,7 @@ def measured(model: rr.Classifier, rows: pd.DataFrame, kind: str, out: Path, run
         whole = Cohort.from_columns(columns, attribute=["tag"], twin="twin", twin_attribute={"tag": "twin_tag"}, **read)
         cohorts = {"test": whole, "twin": whole.twins()}
     needs = [need for need in dict.fromkeys(needs) if need.cohort in cohorts]
-    evidence = rr.extract(model, cohorts, needs, out=out / "evidence" / kind, **running)
-    return evidence
+    return rr.extract(model, cohorts, needs, out=out / "evidence" / kind, **running)
 
 
 # ---- numbers for a page --------------------------------------------------------------------------------------------------
@@ -174,13 +178,22 @@ def numbers(findings: Mapping[str, Finding], tag: Mapping[str, Interval], photos
     """Markdown: verdicts, estimates with intervals, the table by correctness and size, and the tag."""
     parts = [f"{photos} photos.\n"]
     for name, finding in findings.items():
-        parts.append(f"## {name}\n\n{finding.verdict}: {finding.sentence}\n\n| | value | 95 % interval | images |\n|---|---|---|---|")
+        parts.append(
+            f"## {name}\n\n{finding.verdict}: {finding.sentence}\n\n| | value | 95 % interval | images |\n|---|---|---|---|"
+        )
         for e in finding.estimates:
             if e.value is not None:
                 limits = "" if e.low is None or e.high is None else f"{e.low:.3f} to {e.high:.3f}"
                 parts.append(f"| {e.name} | {e.value:.3f} | {limits} | {e.n or ''} |")
-        for title in ("TSI by correctness and size of the object", "Do tokens and noise agree?", "Is a missing patch really missing?"):
-            parts += [f"\n### {title}\n", *(as_markdown(e) for e in finding.exhibits if isinstance(e, Table) and e.title == title)]
+        for title in (
+            "TSI by correctness and size of the object",
+            "Do tokens and noise agree?",
+            "Is a missing patch really missing?",
+        ):
+            parts += [
+                f"\n### {title}\n",
+                *(as_markdown(e) for e in finding.exhibits if isinstance(e, Table) and e.title == title),
+            ]
     parts.append("\n## the tag\n\n| | value | 95 % interval |\n|---|---|---|")
     parts += [f"| {name} | {i.value:.3f} | {i.low:.3f} to {i.high:.3f} |" for name, i in tag.items()]
     return "\n".join(parts) + "\n"
@@ -195,16 +208,86 @@ def as_markdown(table: Table) -> str:
     return "\n".join(rows + [f"| {' | '.join(said(cell) for cell in row)} |" for row in table.rows])
 
 
-def draw(finding: Finding, title: str, path: Path) -> None:
-    """A figure of the page as a file of its own, with the page's colours."""
-    for exhibit in finding.exhibits:
-        if exhibit.title == title:
-            found = re.search(r"<svg.*?</svg>", str(figures.draw(exhibit)), re.DOTALL)
-            if found:
-                css = (Path(figures.__file__).parent / "page.css").read_text()
-                head, rest = found[0].split(">", 1)
-                head = head if "xmlns=" in head else head + ' xmlns="http://www.w3.org/2000/svg"'
-                path.write_text(f"{head}><style>{css}</style>{rest}")
+def page(findings: Mapping[str, Finding], tag: Mapping[str, Interval], photos: int, device: str, shown: list[str]) -> str:
+    """The main numbers as a page of the documentation."""
+    clean, tagged = findings["clean"], findings["tagged"]
+
+    def figure(name: str) -> str:
+        return f"![{FIGURES[name]}](tsi-{name}.svg)\n" if name in shown else ""
+
+    def told(finding: Finding, *starts: str) -> str:
+        rows = [
+            f"| {e.name} | {e.value:.3f} | {e.low:.3f} to {e.high:.3f} |"
+            for e in finding.estimates
+            if e.name.startswith(starts) and e.value is not None and e.low is not None and e.high is not None
+        ]
+        return "\n".join(["| | value | 95 % interval |", "|---|---|---|", *rows, ""])
+
+    told_tag = [f"| {name} | {i.value:.3f} | {i.low:.3f} to {i.high:.3f} |" for name, i in tag.items()]
+    command = (
+        f"python examples/tsi/pets.py build/tsi-pets {'--all ' if photos == 480 else ''}--device {device} --page docs/results"
+    )
+    return "\n".join(
+        [
+            "# TSI on real photos with real weights\n",
+            f"A ViT-Ti/16 with weights of ImageNet on {photos} photos of pets of 24 breeds, all classes of ImageNet. Each photo",
+            "is there clean and with a tag that spells the breed; the pet has a box and a mask. The photos themselves, with the",
+            "influence of every token laid over them, are in the gallery of the report that the command writes.\n",
+            f"```sh\nRIGHTREASONS_DATA=<folder> {command}\n```\n",
+            "## Inside and outside\n",
+            "Right decisions (of 1,000 classes) from all tokens, from those of the pet's box alone, and from all others alone:\n",
+            told(clean, "right "),
+            figure("keep"),
+            "## How often a token outside outweighs the pet\n",
+            f"Clean photos: {clean.sentence}\n",
+            f"With masks: {findings['clean, masks'].sentence}\n",
+            f"Tagged photos: {tagged.sentence}\n",
+            figure("share"),
+            "Mean (standard deviation) and number of images by correctness and size of the box, like Table 1 of the paper;",
+            "*right* is right on the clean and on the tagged photo:\n",
+            by_size(tagged),
+            "## Mask instead of box\n",
+            told(clean, "M-TSI, mask", "A-TSI, mask"),
+            figure("mask-and-box"),
+            "## Deletion: token influence against Grad-CAM\n",
+            "Probability that is lost beyond what is lost by dropping as many tokens of Grad-CAM's choice:\n",
+            told(clean, "influence over gradcam"),
+            figure("deletion"),
+            "## Noise\n",
+            told(clean, "M-TSI and NSI", "A-TSI and NSI", "lost by noise"),
+            figure("noise"),
+            "## The tag\n",
+            "\n".join(["| | mean | 95 % interval |", "|---|---|---|", *told_tag]),
+            "",
+        ]
+    )
+
+
+def by_size(finding: Finding) -> str:
+    """Table 1: mean (sd), n of the clean and the tagged photos side by side."""
+    table = next(e for e in finding.exhibits if isinstance(e, Table) and e.title.startswith("TSI by correctness"))
+    lines = ["| score | photos | size of the box | clean | tagged |", "|---|---|---|---|---|"]
+    names = {"right by every model": "right", "wrong by at least one model": "wrong"}
+    for score, subset, size, *cells in table.rows:
+        (tagged, clean) = (cells[k : k + 4] for k in (0, 4))
+        if clean[3]:
+            both = [f"{v[0]:.2f} ({v[1]:.2f}), {v[3]}" if v[1] is not None else f"{v[0]:.2f}, {v[3]}" for v in (clean, tagged)]
+            lines.append(f"| {score} | {names.get(str(subset), subset)} | {size} | {both[0]} | {both[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(finding: Finding, title: str, path: Path) -> bool:
+    """A figure of the page as a file of its own, with the page's colours; False where the finding has none."""
+    exhibit = next((e for e in finding.exhibits if e.title == title), None)
+    found = None if exhibit is None else re.search(r"<svg.*?</svg>", str(figures.draw(exhibit)), re.DOTALL)
+    if found is None:
+        return False
+    css = (Path(figures.__file__).parent / "page.css").read_text()
+    css = re.sub(r"@media \(prefers-color-scheme: dark\) \{.*?\n\}\n", "", css, flags=re.DOTALL)
+    head, rest = found[0].split(">", 1)
+    head = head if "xmlns=" in head else head + ' xmlns="http://www.w3.org/2000/svg"'
+    path.write_text(f'{head} style="background: #ffffff"><style>{css}</style>{rest}\n')
+    return True
 
 
 if __name__ == "__main__":

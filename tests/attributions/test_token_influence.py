@@ -305,34 +305,6 @@ def test_occlusion_covers_the_pixels_of_a_token():
 # ---- the screen ----------------------------------------------------------------------------------------------------------
 
 
-def test_presence_is_the_slope_of_counting_a_token_less():
-    """The gradient by differences: a key that counts m times has log m added to its logits in every layer."""
-    classifier = classifier_of(timm_vit(global_pool="avg"))
-    x, target = images_of(classifier, 1)
-    found = token_influence.presence(classifier, x, target=target)
-    with torch.no_grad():
-        seen = _tokens.read(classifier, x)
-    step = 1e-6
-
-    def chance(m):
-        weight = torch.ones(17, dtype=torch.float64)
-        weight[1 + 6] = m
-
-        def attend(q, k, v, mask, scale):
-            return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + weight.log()).softmax(-1) @ v
-
-        tokens = seen.start
-        with torch.no_grad(), _tokens.attending(attend):
-            for i in range(len(seen.blocks)):
-                tokens = seen.block(i, tokens, None)
-            share = weight[1:] / weight[1:].mean()
-            tokens = torch.cat([tokens[:, :1], tokens[:, 1:] * share[:, None]], 1)
-            return seen.after(tokens).softmax(1)[0, target[0]]
-
-    slope = (chance(1 + step) - chance(1 - step)) / (2 * step)
-    assert torch.allclose(found.flatten()[6], slope, rtol=1e-5)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_screen_is_exact_where_it_looks(family):
     classifier = family_of(family)
@@ -348,3 +320,52 @@ def test_the_screen_is_exact_where_it_looks(family):
     assert (run & ~inside).sum((1, 2)).tolist() == [3, 3]
     everything = token_influence.screened(classifier, x, target=target, inside=inside, keep=99)
     assert torch.allclose(everything, exact, atol=1e-12)
+
+
+def test_the_best_of_either_side_are_candidates_and_a_small_side_leaves_its_rest():
+    score = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
+    inside = torch.tensor([[True, False, False, False, False, False], [True, True, True, False, False, False]])
+    found = token_influence.candidates(score, inside, 2)
+    assert found.int().tolist() == [[1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("pool", ["token", "avg"])
+def test_what_is_expected_is_the_slope_along_the_exact_change_of_attention(pool):
+    """By differences: every other query moves a small share of the way to what it sees without the key."""
+    classifier = classifier_of(timm_vit(depth=1, global_pool=pool))
+    x, target = images_of(classifier, 1)
+    found = token_influence.expected(classifier, x, target=target).flatten()
+    with torch.no_grad():
+        seen = _tokens.read(classifier, x)
+    gone, step = 7, 1e-5
+    hidden = torch.zeros(17, dtype=torch.float64)
+    hidden[gone] = -torch.inf
+
+    def end(share):
+        def attend(q, k, v, mask, scale):
+            logits = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+            whole, without = logits.softmax(-1) @ v, (logits + hidden).softmax(-1) @ v
+            moved = whole + share * (without - whole)
+            moved[:, :, gone] = whole[:, :, gone]
+            return moved
+
+        with _tokens.attending(attend):
+            return seen.block(0, seen.start, None)
+
+    with torch.no_grad():
+        chance = [seen.after(end(share)).softmax(1)[0, target[0]] for share in (-step, step)]
+        expected = (chance[0] - chance[1]) / (2 * step)
+        if pool == "avg":
+            rest = [i for i in range(17) if i != gone]
+            both = [seen.after(tokens).softmax(1)[0, target[0]] for tokens in (end(0), end(0)[:, rest])]
+            expected = expected + both[0] - both[1]
+    assert torch.allclose(found[gone - 1], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_expected_comes_near_what_is_lost(family):
+    """With weights so small that a token changes little."""
+    classifier = classifier_of(FAMILIES[family](), (32, 48) if "oblong" in family else (32, 32), scale=0.03)
+    x, target = images_of(classifier)
+    exact, found = (f(classifier, x, target=target).flatten(1) for f in (token_influence.maps, token_influence.expected))
+    assert torch.corrcoef(torch.stack([exact.flatten(), found.flatten()]))[0, 1] > 0.7

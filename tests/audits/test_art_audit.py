@@ -7,7 +7,7 @@ import pytest
 
 from rightreasons import audits, testing
 from rightreasons.audits import art, audit, audit_all
-from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial
+from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial, joint_effect
 from rightreasons.audits._art_runs import Audit, Procedure, Readout, Sample, Stage, run_controls
 from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.data.cohort import Cohort
@@ -141,6 +141,16 @@ def test_restoration_and_damage_by_the_rules():
     assert effect_of(at(0.28), at(-0.01), at(-0.2)) == "damage"  # its label direction
     assert effect_of(at(0.2), at(0.2), at(0.0)) == "damage"  # as many errors against the attribute
     assert effect_of(at(0.01), at(0.02), at(0.0)) == "none"
+
+
+def test_a_rate_that_cannot_rise_is_not_called_decoupling():
+    for uses in (4.0, 6.0):
+        result = run(world(uses=uses))
+        assert result.methods[0].csr.value > 0.7
+        assert result.verdict != "no evidence", result.finding().sentence
+        if result.verdict == "inconclusive":
+            assert "ceiling" in result.finding().sentence
+            assert any(check.name.endswith("room to rise") and check.passed is False for check in result.finding().checks)
 
 
 def test_a_low_worst_group_is_flagged_as_floor():
@@ -512,12 +522,13 @@ def test_what_cannot_run_says_why():
 # ---- several models, the page, the contract -----------------------------------------------------------------------------
 
 
-def told(evidence, regime, seed):
+def told(evidence, regime, seed, start="erm"):
     parts = {name: evidence.on(name).cohort for name in ("audit", "test")}
     arrays = {name: {"features": evidence.on(name)["features"], "logits": evidence.on(name)["logits"]} for name in parts}
     return Evidence.from_arrays(
-        parts, arrays, head=evidence.head, training=evidence.training, name=f"{regime}-{seed}", regime=regime, seed=seed
-    )
+        parts, arrays, head=evidence.head, training=evidence.training, name=f"{regime}-{seed}", regime=regime, seed=seed,
+        settings={"regime": start},
+    )  # fmt: skip
 
 
 def test_seeds_are_judged_together_and_methods_side_by_side():
@@ -546,9 +557,14 @@ def test_seeds_are_judged_together_and_methods_side_by_side():
 
 def test_ablations_name_their_methods_and_a_fitted_head_is_held_against_its_start():
     use = {"erm": 1.0, "neggrad": 0.9, "dfr": 0.3, "art_head": 0.0, "art_head_neggrad": 0.1}
-    models = {regime: [told(world(s, uses=uses), regime, s) for s in range(2)] for regime, uses in use.items()}
-    others = [e for regime in list(use)[1:] for e in models[regime]]
+    told_as = {"art_head_neggrad": ("art_head", "neggrad"), "neggrad": ("neggrad", "neggrad")}
+    models = {}
+    for name, uses in use.items():
+        regime, start = told_as.get(name, (name, "erm"))
+        models[name] = [told(world(s, uses=uses), regime, s, start) for s in range(2)]
+    others = [e for name in list(use)[1:] for e in models[name]]
     result = audit("art", {"test": models["erm"], "panel": others}, **FAST)
+    assert [j.name for j in result.methods] == list(use)
     (over,) = (e for e in result.finding().exhibits if e.title == "Ablations over methods")
     assert "4 methods (neggrad, dfr, art_head, art_head_neggrad)" in over.caption
     audited = [j for j in result.methods if j.name != "erm"]
@@ -564,6 +580,14 @@ def test_ablations_name_their_methods_and_a_fitted_head_is_held_against_its_star
     row = rows_of(result.finding(), "Before and after restoring")["erm"]
     assert row[3].value == pytest.approx(row[1].value - row[2].value)
     assert row[6].value == pytest.approx(row[5].value - row[4].value)
+
+
+def test_what_restoring_does_is_told_by_each_model_and_not_by_the_spread_of_two():
+    strong, weak = (Interval(0.5, 0.4, 0.6), Interval(0.5, 0.4, 0.6), Interval(0.4, 0.3, 0.5)), (Interval(0.2, 0.1, 0.3),) * 3
+    harm = (Interval(0.5, 0.4, 0.6), Interval(0.0, -0.1, 0.1), Interval(-0.3, -0.4, -0.2))
+    assert joint_effect([strong, weak]) == "restoration"
+    assert joint_effect([strong, harm, harm]) == "damage"
+    assert joint_effect([strong, harm]) == "mixed"
 
 
 def test_closed_seeds_count_as_unchanged_in_the_mean():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -172,15 +173,28 @@ def test_too_few_rows_or_models_are_inconclusive() -> None:
     assert "at least 30 test rows" in sentence
 
 
-def test_without_a_model_of_the_attribute_the_strongest_stands_in_or_nothing_does() -> None:
-    models = {"sweep": family()["sweep"][::2]}
-    result = audit("short", models, fewest_models=5, **QUICK)
+def test_without_a_model_of_the_attribute_the_strongest_stands_in_or_nothing_does(planted: short.Result) -> None:
+    models = planted.judged.models
+    result = short.conclude({"sweep": models}, rng=np.random.default_rng(0))
     assert "strongest model of the sweep" in result.judged.bound_from
-    assert result.judged.covered > 0.5
-    weak = {"sweep": family(moves=0.0, seeds=1, n=600)["sweep"]}
-    found = audit("short", weak, fewest_models=5, **QUICK)
+    assert result.verdict == "shortcut"
+    weak = [replace(m, encoding=replace(m.encoding, value=0.5 + 0.1 * (m.encoding.value - 0.5))) for m in models]
+    found = short.conclude({"sweep": weak}, rng=np.random.default_rng(0))
     assert found.verdict == "inconclusive"
     assert "well enough to stand in" in found.judged.bound_from
+    assert short.conclude({"sweep": weak}, bound=0.55, rng=np.random.default_rng(0)).verdict == "shortcut"
+
+
+def test_training_and_test_sets_are_crossed_in_a_table(planted: short.Result) -> None:
+    models = planted.judged.models
+    crossed = {("biased", "biased"): models[:2], ("biased", "even"): models[2:4], ("even", "even"): models[:1]}
+    table = short.cross_table(crossed, metric="separation")
+    assert table.columns == ("trained on", "AUC on biased", "AUC on even", "separation on biased", "separation on even")
+    k = models[0].metrics.index("separation")
+    assert table.rows[0][3] == pytest.approx(np.mean([m.value[k] for m in models[:2]]))
+    assert table.rows[1][1] is None
+    with pytest.raises(SettingError, match="separations"):
+        short.cross_table(crossed, metric="separations")
 
 
 def test_use_that_the_performance_needs_may_be_legitimate() -> None:

@@ -204,3 +204,28 @@ def test_gradcam_before_and_after_explains_what_is_decided_then(world, models):
     without = extract(models["vit"], world, rows, **QUICK)
     said = audit("art", without, **few, attribute="cue", pictures=4).measurements[0].no_pictures
     assert "no feature maps" in said
+
+
+def test_twins_are_restored_inside_the_network_too(world, models):
+    columns = {c: world.column(c) for c in ("id", "image", "label", "cue", "split")}
+    twin = np.where(columns["cue"] == "dark", "light", "dark")
+    paired = Cohort.from_columns(
+        {**columns, "twin": columns["image"][::-1], "twin_cue": twin},
+        attribute="cue",
+        split="split",
+        twin="twin",
+        twin_attribute="twin_cue",
+        root=world.root,
+    )
+    settings = {**FEW, "layers": ["body.3"], "attribute": "cue", "aligned": {"light": 1}, "twins": True, "pictures": 2}
+    asked = [need for need in needs_of(["art"], {"art": settings}) if need.role == "test"]
+    evidence = extract(models["cnn"], paired, asked, **QUICK)
+    m = audit("art", evidence, **settings).measurements[0]
+    assert m.n == 2 * len(evidence.on("test")) and m.layer_name == ("body.3",) and len(m.pictures) == 2
+    name = _art_layers.restored_array("body.3", Procedure(n_min=5), 2.0, 0, "cue")
+    views = [evidence.on("test"), evidence.on("twin")]
+    a = np.concatenate([view.cohort.attribute("cue").values for view in views])
+    y = np.concatenate([view.label for view in views])
+    conflict = (a == 1) & (y != 1)
+    after, before = (np.concatenate([view[array] for view in views]).argmax(1)[conflict] for array in (name, "logits"))
+    assert m.layer_change[0, 1, 0] == pytest.approx((after == 1).mean() - (before == 1).mean(), abs=1e-12)

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.attributions import _tokens as tokens
 from rightreasons.attributions import _tokens_plain as plain
@@ -29,6 +27,8 @@ PRECISIONS = {"float32": None, "tf32": None, "fp16": torch.float16}
 WAYS = ("drop", "occlusion")
 CPU_BYTES, GPU_BYTES = 8 * 2**20, 2**31
 """How large the widest tensor of one pass may be by default: within a core's cache, or a part of a GPU's memory."""
+LEAST_KEPT = 1e-3
+"""Where a query gives nearly all its weight to one key, what is left of it is rounding below this."""
 
 
 def maps(
@@ -114,14 +114,14 @@ def screened(
     *,
     target: Tensor,
     inside: Tensor,
-    keep: int = 24,
+    keep: int = 22,
     precision: str = "float32",
     together: int = 0,
 ) -> Tensor:
     """(b, gh, gw) exact influence of the tokens that can decide the largest inside and outside an object, NaN for the others.
 
-    The tokens are ranked by the gradient of the probability with respect to each one's presence (`presence`), from one pass back;
-    the first `keep` inside and the first `keep` outside are then left out one by one.
+    The tokens are ranked by the influence that one pass back lets expect (`expected`); the first `keep` inside and the first
+    `keep` outside are then left out one by one; where one side has fewer tokens, the other gets what is left over.
 
     Parameters
     ----------
@@ -132,11 +132,11 @@ def screened(
         raise SettingError(f"keep={keep}: give at least 1")
     with explaining(classifier, x, target) as (images, outputs):
         seen = tokens.read(classifier, images)
-        score = _presence(seen, outputs)
+        score = _expected(seen, outputs)
         if inside.shape != (len(x), *seen.grid):
             raise SettingError(f"inside is {tuple(inside.shape)}, and {classifier.name} has tokens {(len(x), *seen.grid)}")
         within = inside.flatten(1).to(score.device)
-        chosen = _best(score, within, keep) | _best(score, ~within, keep)
+        chosen = candidates(score, within, keep)
         image, number = chosen.nonzero(as_tuple=True)
         with torch.no_grad(), _matmul(precision):
             cast = seen.cast(PRECISIONS[precision] or images.dtype)
@@ -147,14 +147,16 @@ def screened(
         return found.view(len(x), *seen.grid)
 
 
-def presence(classifier: Classifier, x: Tensor, *, target: Tensor) -> Tensor:
-    """(b, gh, gw) gradient of the target's probability with respect to each token's presence: a first ranking, from one pass.
+def expected(classifier: Classifier, x: Tensor, *, target: Tensor) -> Tensor:
+    """(b, gh, gw) influence that one pass forward and back lets expect; nothing is left out.
 
-    A token of presence m counts m times as a key in every layer and in the average of a network that averages; all have 1.
+    Without key i, a query that gives it the weight a sees a / (1 - a) · (o - v) more than the o that it saw: exact in each layer.
+    What that does to the probability is taken from the gradient, and summed over layers and all queries but the token's own,
+    which is gone too. Where the patches are pooled, their pool without the token is run exactly, which costs next to nothing.
     """
     with explaining(classifier, x, target) as (images, outputs):
         seen = tokens.read(classifier, images)
-        return _presence(seen, outputs).view(len(x), *seen.grid)
+        return _expected(seen, outputs).view(len(x), *seen.grid)
 
 
 def check(classifier: Classifier, *, by: str = "drop", **_: Any) -> None:
@@ -275,33 +277,64 @@ def _refuse_settings(by: str, precision: str, together: int) -> None:
 # ---- the screen ----------------------------------------------------------------------------------------------------------
 
 
-def _presence(seen: tokens.Tokens, target: Tensor) -> Tensor:
-    """(b, T) gradient of the target's probability with respect to the presence of each patch."""
-    beta = torch.zeros(len(seen.start), seen.start.shape[1], dtype=seen.start.dtype, device=seen.start.device, requires_grad=True)
+def _expected(seen: tokens.Tokens, target: Tensor) -> Tensor:
+    """(b, T), a few images at a time: every layer's attention is held until the pass back."""
+    N, heads = seen.start.shape[1], max(1, seen.start.shape[2] // 64)
+    budget = GPU_BYTES if seen.start.is_cuda else GPU_BYTES // 4
+    size = max(1, budget // (2 * len(seen.blocks) * heads * N * N * seen.start.element_size()))
+    parts = [_expected_of(seen, seen.start[at : at + size], target[at : at + size]) for at in range(0, len(target), size)]
+    return torch.cat(parts)
+
+
+def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
+    """(s, T) of images of the batch, given by their tokens at the door of the first block."""
+    own = torch.eye(start.shape[1], dtype=torch.bool, device=start.device)
+    found = start.new_zeros(start.shape[:2])
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-        bias = beta[:, None, None, :].expand(-1, q.shape[1], q.shape[2], -1).to(q)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias if mask is None else bias + mask, scale=scale)
+        logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        logits = logits if mask is None else logits + mask
+        weights = logits.softmax(-1)
+        kept = (1 - weights.detach()).clamp(min=LEAST_KEPT)
 
-    x = seen.start.detach()
-    # CUDA's fused kernels refuse the gradient of a mask of 197 columns ("LSE is not correctly aligned").
-    with tokens.attending(attend), sdpa_kernel(SDPBackend.MATH):
+        def note(slope: Tensor) -> None:
+            found.add_((slope / kept).masked_fill(own, 0).sum((1, 2)))
+
+        logits.register_hook(note)
+        return weights @ v
+
+    first = x = start.detach().requires_grad_(True)
+    with tokens.attending(attend):
         for i in range(len(seen.blocks)):
             x = seen.block(i, x, None)
-    if not seen.reads_prefix_only:  # an average of tokens weighted by their presence
-        weight = beta[:, seen.prefix :].exp()
-        patches = x[:, seen.prefix :] * (weight / weight.mean(1, keepdim=True))[..., None]
-        x = torch.cat([x[:, : seen.prefix], patches], dim=1)
     chance = _probability(seen.after(x)).gather(1, target[:, None]).sum()
-    (found,) = torch.autograd.grad(chance, beta)
-    return found[:, seen.prefix :]
+    torch.autograd.grad(chance, first)
+    by_blocks = found[:, seen.prefix :]
+    return by_blocks if seen.reads_prefix_only else by_blocks + _lost_at_the_pool(seen, x.detach(), target)
 
 
-def _best(score: Tensor, among: Tensor, k: int) -> Tensor:
-    """(b, T) whether a token is one of the k of largest score among some."""
-    held = score.masked_fill(~among, -torch.inf)
-    top = held.topk(min(k, held.shape[1]), dim=1).indices
-    return torch.zeros_like(among).scatter_(1, top, True) & among
+@torch.no_grad()
+def _lost_at_the_pool(seen: tokens.Tokens, end: Tensor, target: Tensor) -> Tensor:
+    """(s, T) what the target loses when a patch is missing after the last block alone."""
+    image, number = tokens.pairs(seen.count, range(len(end)), end.device)
+    size = _fitting(seen)
+    rest = [
+        _probability(seen.after(end[image[at : at + size, None], seen.without(number[at : at + size])]))
+        for at in range(0, len(image), size)
+    ]
+    lost = _probability(seen.after(end))[image] - torch.cat(rest)
+    return lost.gather(1, target[image][:, None]).view(len(end), seen.count).to(end)
+
+
+def candidates(score: Tensor, inside: Tensor, keep: int) -> Tensor:
+    """(b, T) whether a token is one of the `keep` of largest score on its side; a smaller side leaves its rest to the other."""
+    found = torch.zeros_like(inside)
+    for side in (inside, ~inside):
+        other = (~side).sum(1, keepdim=True)  # without an object there is no ratio to find, and nothing to hand on
+        few = keep + torch.where(other > 0, keep - other, 0).clamp(min=0)
+        rank = score.masked_fill(~side, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        found |= side & (rank < few)
+    return found
 
 
 # ---- covering pixels instead ---------------------------------------------------------------------------------------------

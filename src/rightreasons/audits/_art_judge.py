@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,6 +19,7 @@ from rightreasons.stats.units import over_seeds
 ALPHA = 0.05
 SUBSTANTIAL = 0.15  # a gain of CSR, or a drop of WGA, that counts as an effect
 CSR_BESIDE_WGA = 0.05  # the gain of CSR that a drop of WGA needs beside it
+ROOM = 2 * SUBSTANTIAL  # a conflict shortcut rate nearer to 1 than this has little room to rise
 FLOOR = 0.30  # below this a worst-group accuracy has little left to lose
 AGREEMENT = 0.99  # share of decisions on which the head as data and the stored logits must agree
 
@@ -182,9 +184,10 @@ class Judged:
     Attributes
     ----------
     restorable : None where it could not be judged
-    effect : restoration, damage or none, whatever the controls say
+    effect : restoration, damage or none, whatever the controls say; mixed where the models disagree
     floor : WGA before restoring is so low that it cannot drop much
-    why : the conditions that failed, empty where the verdict stands
+    why : the conditions that failed, empty where the verdict stands; a conflict shortcut rate that restoring raises and that had
+        no room to rise is one
     n_open : models with an open gate; the others count as unchanged in the means
     """
 
@@ -220,9 +223,12 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
     probe = _over([reading for reading, _, _ in readings])
     chance, line = (float(np.mean([r[k] for r in readings])) for k in (1, 2))
     p = _p(found, delta_csr)
-    effect = effect_of(delta_wga, delta_csr, excess)
+    effect = joint_effect([(m.delta_wga, m.delta_csr, m.excess) for m in found])
     why = failed(found, n_open)
     meets = is_substantial(delta_wga, delta_csr)
+    if not why and not meets and p <= ALPHA and csr.value > 1 - ROOM:
+        # A model that follows the attribute nearly everywhere: what could not rise must not be called unused.
+        why = (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
     restorable = None if why else bool(p <= ALPHA and meets)
     verdict: Verdict = "inconclusive" if why else "shortcut" if restorable else "no evidence"
     readable = None if math.isnan(probe.value) else probe.value >= line
@@ -259,6 +265,16 @@ def effect_of(delta_wga: Interval, delta_csr: Interval, excess: Interval) -> str
     if is_substantial(delta_wga, delta_csr) and follows:
         return "restoration"
     return "damage" if delta_wga.value >= SUBSTANTIAL or is_substantial(delta_wga, delta_csr) else "none"
+
+
+def joint_effect(changes: Sequence[tuple[Interval, Interval, Interval]]) -> str:
+    """What most models show, each by its own interval: the spread of a few seeds says little. "mixed" without a majority.
+
+    Changes are of WGA, CSR and `excess`.
+    """
+    counted = Counter(effect_of(*change) for change in changes)
+    effect, models = counted.most_common(1)[0]
+    return effect if 2 * models > len(changes) else "mixed"
 
 
 def failed(found: Sequence[Measurement], n_open: int) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def draw_pictures(
     rows, before = stage.rows, stage.readout.decided[:n]
     follows = (before == rows.y[:n]) & (after[:n] == stage.towards[:n])
     conflict = np.flatnonzero(stage.conflict[:n] & np.isin(rows.y[:n], np.array(directions.labels)))
-    chosen = conflict[np.argsort(~follows[conflict], kind="stable")][:number]
+    chosen = np.sort(conflict[np.argsort(~follows[conflict], kind="stable")][:number])  # in order: maps are read block by block
     if not len(chosen):
         return {"no_pictures": "no conflicting test rows"}
     shown = view.select(chosen)

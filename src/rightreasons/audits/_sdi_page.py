@@ -152,7 +152,7 @@ def _falls(result: Result) -> Bars:
         low={"fall of AUC": m.auc_drop[:, 1]},
         high={"fall of AUC": m.auc_drop[:, 2]},
         reference=result.touched,
-        reference_label="counts as taken from here",
+        reference_label="counts as taken beyond",
         value_label="AUC",
     )
 

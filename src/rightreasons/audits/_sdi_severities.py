@@ -14,7 +14,7 @@ from rightreasons.families import suggest
 from rightreasons.findings import write_atomically
 
 REFERENCE = {
-    "border": 0.5,
+    "border": 0.3,
     "unborder": 0.5,
     "resize": 0.3,
     "pad": 0.3,

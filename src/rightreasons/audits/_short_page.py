@@ -83,6 +83,19 @@ def estimates(j: Judged) -> list[Estimate]:
         estimate(f"encoding over all rows, {name}", lead.marginal, "encoding", unit=lead.unit, n=lead.n, note="first such model"),
         estimate(f"AUC, {name}", lead.auc, "behaviour", unit="AUC", n=lead.n, note="first such model"),
     ]
+    for (value, low, high), metric in zip(lead.association, lead.metrics[len(lead.metrics) - lead.n_signed :], strict=True):
+        level = metric.partition(": ")[2]
+        found.append(
+            Estimate(
+                name="association of label and attribute in the training rows" + (f": {level}" if level else ""),
+                value=value,
+                low=low,
+                high=high,
+                row="behaviour",
+                unit="log odds" + (" per unit" if lead.kind == "continuous" else " ratio"),
+                reason=f"direction {lead.association_from}" if math.isnan(value) else "",
+            )
+        )
     for k, metric in enumerate(lead.metrics):
         reason = lead.reason[k] if math.isnan(lead.value[k]) else ""
         found.append(

@@ -78,13 +78,15 @@ def needs(
             *((Need(role, "twin", "features", optional),) if twins else ()),
             Need(role, "audit", "logits", True),
             Need(role, "test", "logits", True),
-            *((Need(role, "test", "spatial", True),) if pictures and role == "test" else ()),
-            *(Need(role, "audit", array, True) for array in audited),
-            *(Need(role, "test", array, True) for array in reported),
-            *(Need(role, "twin", array, True) for array in ("logits", *reported) if twins and layers),
         )
 
-    return of("test", False) + of("panel", True)
+    inside = (
+        *((Need("test", "test", "spatial", True),) if pictures else ()),
+        *(Need("test", "audit", array, True) for array in audited),
+        *(Need("test", "test", array, True) for array in reported),
+        *(Need("test", "twin", array, True) for array in ("logits", *reported) if twins and layers),
+    )
+    return of("test", False) + of("panel", True) + inside
 
 
 def roles() -> tuple[Role, ...]:
@@ -171,7 +173,7 @@ def measure(
     routing : "true" amplifies along the directions of a row's label, "predicted" along those of its decision
     beta, betas : the strength that decides, and those of the curve
     twins : also report on the twin of every test row (clean and stamped images), with its attribute
-    layers : names of layers inside the network at which to restore too, in their order
+    layers : names of layers inside the network at which to restore too, in their order; of tested models alone
     layer_controls : shuffles of the attribute at every layer
     pictures : how many images to show with Grad-CAM before and after, where the features are the average of a map
     controls : draws of every control
@@ -214,7 +216,7 @@ def measure(
     names = _Names(evidence, a, test_view.cohort)
     return Measurement(
         model=evidence.card.name,
-        regime=evidence.card.regime,
+        regime=_method(evidence),
         architecture=evidence.card.architecture,
         seed=evidence.card.seed,
         attribute=a.name,
@@ -372,6 +374,12 @@ def _agreement(test: View, attribute: str, decided: np.ndarray, is_linear: bool)
     known = (label >= 0) & (cohort.attribute(attribute).values >= 0)
     stored = logits[known].argmax(axis=1)
     return float(np.mean(stored == decided[: len(stored)])) if len(stored) else 1.0
+
+
+def _method(evidence: Evidence) -> str:
+    """The regime, and where it went on from a model that was not trained as usual, that model's: `art_head_neggrad`."""
+    regime, start = evidence.card.regime, str(evidence.card.settings.get("regime") or "")
+    return f"{regime}_{start}" if regime and start not in ("", regime, "erm") else regime
 
 
 class _Names:

@@ -33,9 +33,12 @@ QUESTION = "Does the model move more with the acquisition than with the content?
 ROW: Row = "reliance"
 
 ROLES = ("test", "baseline", "reference", "panel")
-TOUCHED = 0.02  # fall of the probe's AUC from which an operator touches the cue
+TOUCHED = 0.0  # fall of the probe's AUC beyond which an operator touches the cue
 ALPHA = 0.05
 HEAD = 1  # the space that decides
+# Head-read ratio below which the cue counts as unused. Models that encode a cue and ignore it had 0.05 to 0.46; models that
+# rely on one had 1.3 to 1.9, but also 0.6 and 1.0 where the operator that takes the cue changes many pixels.
+UNUSED = 0.5
 
 
 def needs(severities: str | None = None, operators: Sequence[str] | None = None, draws: int = 1) -> tuple[Need, ...]:
@@ -116,6 +119,11 @@ class Result:
             return "no operator takes the cue from the features"
         if np.isnan(m.r_sc[HEAD, self.touches, 0]).all():
             return "no operator that takes the cue could be compared with content operators of equal pixel change"
+        if not (self.moves & self.touches).any() and not np.nanmax(m.r_sc[HEAD, self.touches, 2]) < UNUSED:
+            return (
+                "what the head reads moves with the cue's operators neither more than with content nor clearly less (upper limit "
+                f"above {UNUSED:g}), which models that rely on the cue have shown as well"
+            )
         return ""
 
     @property
@@ -185,7 +193,7 @@ def conclude(
     ----------
     panel : file of a frozen panel (`Panel.save`); by default the models of the role `panel`, or all given, if two or more
     weights : of S_nc, R_sc and AUC_nc in the index (eq. 5)
-    touched : fall of the probe's AUC from which an operator counts as one that takes the cue
+    touched : fall of the probe's AUC, as the interval's lower limit, beyond which an operator takes the cue
     """
     tested = tuple(measurements["test"])
     others = tuple((role, m) for role in ROLES[1:] for m in measurements.get(role, ()))

@@ -21,12 +21,14 @@ from rightreasons.audits._short_judge import Judged, Rules, judge
 from rightreasons.audits._short_measure import Measurement, Settings, measured
 from rightreasons.errors import DataError, SettingError
 from rightreasons.evidence import Evidence
+from rightreasons.families import suggest
 from rightreasons.findings import Finding, Row, Table, Verdict
 from rightreasons.stats import sweeps
 from rightreasons.stats.sweeps import Difference
 
 __all__ = [
-    "QUESTION", "ROW", "Measurement", "Result", "compare", "conclude", "matched_encoding", "measure", "needs", "roles",
+    "QUESTION", "ROW", "Measurement", "Result", "compare", "conclude", "cross_table", "matched_encoding", "measure", "needs",
+    "roles",
 ]  # fmt: skip
 
 QUESTION = "Does unfairness follow how strongly the models encode the attribute?"
@@ -217,4 +219,26 @@ def matched_encoding(results: Mapping[str, Result], edges: Sequence[float]) -> T
         "not say how unfair a model is.",
         columns=(f"encoding ({units.pop()})", "family", "models", "mean absolute disparity", "mean AUC"),
         rows=rows,
+    )
+
+
+def cross_table(measurements: Mapping[tuple[str, str], Sequence[Measurement]], metric: str = "separation") -> Table:
+    """AUC and a fairness metric of models by (training set, test set), means over models (Supp. Fig. 6)."""
+    trained, tested = (list(dict.fromkeys(key[k] for key in measurements)) for k in (0, 1))
+    every = [m for models in measurements.values() for m in models]
+    for m in every:
+        if metric not in m.metrics:
+            raise SettingError(f"{m.model} was not measured for {metric!r}; {suggest(metric, m.metrics)}")
+
+    def mean(key: tuple[str, str], what: str) -> float | None:
+        values = [m.auc.value if what == "AUC" else m.value[m.metrics.index(what)] for m in measurements.get(key, ())]
+        known = [float(v) for v in values if not math.isnan(v)]
+        return sum(known) / len(known) if known else None
+
+    shown = [(what, test) for what in ("AUC", metric) for test in tested]
+    return Table(
+        title="Training sets against test sets",
+        caption="Where AUC is higher on test rows that are biased like the training rows than on others, it is spurious.",
+        columns=("trained on", *(f"{what.replace('_', ' ')} on {test}" for what, test in shown)),
+        rows=[(name, *(mean((name, test), what) for what, test in shown)) for name in trained],
     )

@@ -27,6 +27,7 @@ from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch, cross_entropy, train
 
 STARTS = "start"
+CONTINUOUS = True  # an attribute may be a number
 CONTINUOUS = True  # takes attributes that form no groups
 
 Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wga"]

@@ -26,6 +26,7 @@ TOLERANCE = 0.02
 LOWEST = 0.1  # of s_ref: an operator that costs too much even there fails
 STEPS = 6
 GRID = np.geomspace(0.002, 1, 12)  # severities; between two of them the change is a power of the severity
+HIGHEST = {"contrast": 1.0, "elastic": 1.0, "patches": 0.5}  # beyond it content is destroyed and no model could move less
 FEW = 64  # rows on which pixel change is measured
 UNTOUCHED = 1e-3  # RMS change inside a mask below which an operator leaves the object alone
 UNCHANGED = 1e-4  # RMS change of a picture below which an operator does nothing to it
@@ -142,12 +143,14 @@ def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: 
 
 
 def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, float]:
-    """The severity of each content operator at which pixels change by `change`; those that cannot are left out."""
+    """The severity of each content operator at which pixels change by `change`, where that lies within `HIGHEST`."""
     found = {}
     for name, curve in curves.items():
         rising = np.maximum.accumulate(np.maximum(curve, 1e-9))
         if change is not None and max(UNCHANGED, rising[0]) <= change <= rising[-1]:
-            found[name] = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
+            severity = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
+            if severity <= HIGHEST[name]:
+                found[name] = severity
     return found
 
 

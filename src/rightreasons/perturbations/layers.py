@@ -76,7 +76,7 @@ def restored(
             if not directions.is_open or beta == 0:
                 return batch
             route = batch.target("label" if routing == "true" else "predicted")
-            return batch.with_network(lambda x: _shifted(batch.classifier, name, x, lambda z: shift(z, route)))
+            return batch.with_network(lambda x: _where_open(batch, name, x, shift, route))
 
         return change
 
@@ -115,11 +115,22 @@ class _Shift:
         rank = max(len(basis) for basis in bases)
         self.basis = np.stack([np.concatenate([basis, np.zeros((rank - len(basis), d))]) for basis in bases])  # (C, k, d)
         self.mean, self.beta = mean, beta
+        self.is_open = np.array([len(basis) > 0 for basis in bases])
 
     def __call__(self, z: Tensor, route: Tensor) -> Tensor:
         basis, mean = (torch.from_numpy(v).to(z.device)[route] for v in (self.basis, self.mean))
         along = torch.einsum("bkd,bd->bk", basis, z.double() - mean)
         return (self.beta * torch.einsum("bkd,bk->bd", basis, along)).to(z.dtype)
+
+
+def _where_open(batch: Pass, name: str, x: Tensor, shift: _Shift, route: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of classes with an open gate are run again; the others stay what they are."""
+    features, logits = (t.clone() for t in batch.read)
+    rows = torch.from_numpy(shift.is_open).to(x.device)[route].nonzero()[:, 0]
+    if len(rows):
+        moved = _shifted(batch.classifier, name, x[rows], lambda z: shift(z, route[rows]))
+        features[rows], logits[rows] = moved
+    return features, logits
 
 
 def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:

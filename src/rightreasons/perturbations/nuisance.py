@@ -23,10 +23,10 @@ BINS = 256
 # ---- the border ----------------------------------------------------------------------------------------------------------
 
 
-def border(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) -> Tensor:
+def border(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.3) -> Tensor:
     """A dark border is inserted: all beyond 1 - 0.4 severity of the field's outline takes a dark level drawn from [0, 0.1].
 
-    Round for round fields, a frame for rectangular ones and full frames; what lies farther in is untouched. s_ref 0.5.
+    Round for round fields, a frame for rectangular ones and full frames; what lies farther in is untouched. s_ref 0.3.
     """
     if not checked(pixels, severity):
         return pixels

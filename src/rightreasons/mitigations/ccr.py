@@ -1,0 +1,220 @@
+"""CCR: counterfactual consistency. Features and predictions stay under nuisance operators and move under content operators.
+
+Every image is seen three times in a step: as it is, under one nuisance operator (a border, a colour, the device) and under one
+content operator (contrast, shapes, patches inside the field of view), in one pass. The loss adds invariance to the first and a
+margin for the second to the cross-entropy (SDI and CCR, eq. 7 to 10). No attribute is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rightreasons.audits._sdi_severities import CONTENT
+from rightreasons.audits._sdi_severities import severities as read_severities
+from rightreasons.data.cohort import Cohort
+from rightreasons.errors import SettingError
+from rightreasons.families import member
+from rightreasons.mitigations._contract import (
+    Select,
+    completed,
+    fresh,
+    handed_on,
+    labelled,
+    read,
+    seed_of,
+    selection,
+    settings_in,
+)
+from rightreasons.models.classifier import Classifier
+from rightreasons.models.training import Batch, train
+from rightreasons.stats.groups import auc
+
+STARTS = "start"
+
+TOLERANCE = 0.02
+STRENGTHS = (3.0, 1.0, 0.3, 0.1)
+PARTS = 4  # of a batch, each under an operator of its own
+MOMENTUM = 0.99  # of the running mean feature norm
+
+
+def mitigate(
+    classifier: Classifier,
+    cohort: Cohort,
+    *,
+    rng: np.random.Generator,
+    attribute: str | None = None,
+    strength: float | None = None,
+    strengths: Sequence[float] = STRENGTHS,
+    representation: float = 1.0,
+    prediction: float = 1.0,
+    sensitivity: float = 1.0,
+    margin: float = 0.3,
+    normalised: bool = True,
+    severities: str | None = None,
+    operators: Sequence[str] | None = None,
+    start: str | None = None,
+    select: Select | None = None,
+    epochs: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
+    weight_decay: float = 0.01,
+    schedule: Literal["cosine"] | None = "cosine",
+    warmup: float = 0.0,
+    patience: int | None = 5,
+    clip: float | None = 1.0,
+    amp: bool | Literal["bf16", "fp16"] | None = None,
+    augment: str | None = None,
+    folder: str | Path | None = None,
+    device: str | torch.device | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    cache: str | Path | None = None,
+) -> Classifier:
+    """Train anew for consistency; the epoch is chosen on the val rows. What is not explained here is `train`'s.
+
+    Parameters
+    ----------
+    attribute : whose worst group selects the epoch; the loss needs none
+    strength : lambda_CCR (eq. 10). None: the largest of `strengths` with which the validation AUC stays within 0.02 of the
+        baseline's, which is the model given or, where that was never trained here, the same network without consistency
+    representation, prediction, sensitivity : weights of the parts: invariance of features, of predictions (lambda_p, eq. 7), and
+        the margin (lambda_c, eq. 9); 0 leaves a part out
+    margin : m (eq. 8), in mean feature norms
+    normalised : distances in running mean feature norms, so that a margin means the same for every network; False is the paper's
+    severities : file of `perturbations.calibration`; without it reference severities
+    operators : nuisance operators to use; all by default
+    start : starting weights, see `_contract.fresh`
+    """
+    tried = sorted((float(s) for s in ([strength] if strength is not None else strengths)), reverse=True)
+    if not tried or min(tried) < 0 or min(representation, prediction, sensitivity, margin) < 0:
+        raise SettingError(
+            f"strength={strength}, strengths={list(strengths)}, representation={representation}, prediction={prediction}, "
+            f"sensitivity={sensitivity}, margin={margin}: give numbers of at least 0, and one strength or more"
+        )
+    settings = settings_in(mitigate, locals())
+    seed = seed_of(rng)
+    cohort = completed(cohort, rng)
+    by = select or selection(classifier, cohort, attribute)
+    labelled(classifier, cohort.on("val"), attribute)
+    begin = fresh(classifier, rng, start)
+    chosen_operators = {o.operator: o.severity for o in read_severities(severities, operators).used}
+    running: dict[str, Any] = {"device": device, "threads": threads, "workers": workers, "cache": cache}
+
+    def trained(weight: float) -> Classifier:
+        objective = Consistency(
+            chosen_operators, strength=weight, representation=representation, prediction=prediction, sensitivity=sensitivity,
+            margin=margin, normalised=normalised,
+        )  # fmt: skip
+        place = None if folder is None else Path(folder) if strength is not None else Path(folder) / f"strength-{weight:g}"
+        return train(
+            begin, cohort, objective=objective if weight else None, attribute=attribute, epochs=epochs, batch=batch, lr=lr,
+            optimizer=optimizer, weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=by, patience=patience,
+            clip=clip, amp=amp, augment=augment, seed=seed, folder=place, regime="ccr", **running,
+        )  # fmt: skip
+
+    if strength is not None:
+        return handed_on(trained(strength), classifier, "ccr", settings, selected=by, keeps=False, chosen={"strength": strength})
+    is_trained = classifier.training is not None or bool(classifier.card.get("regime"))
+    baseline = _validation_auc(classifier if is_trained else trained(0.0), cohort, running)
+    for weight in tried:
+        new = trained(weight)
+        found = _validation_auc(new, cohort, running)
+        if found >= baseline - TOLERANCE:
+            break
+    told = {
+        "strength": weight, "validation AUC": round(found, 6), "validation AUC of the baseline": round(baseline, 6),
+        "within the tolerance": bool(found >= baseline - TOLERANCE),
+    }  # fmt: skip
+    return handed_on(new, classifier, "ccr", settings, selected=by, keeps=False, chosen=told)
+
+
+class Consistency(nn.Module):
+    """The objective: cross-entropy + strength · (invariance + sensitivity · margin loss), eq. 7 to 10.
+
+    Parameters
+    ----------
+    operators : nuisance operator → severity
+    """
+
+    norm: Tensor
+
+    def __init__(
+        self,
+        operators: dict[str, float],
+        *,
+        strength: float = 1.0,
+        representation: float = 1.0,
+        prediction: float = 1.0,
+        sensitivity: float = 1.0,
+        margin: float = 0.3,
+        normalised: bool = True,
+    ) -> None:
+        super().__init__()
+        if not operators:
+            raise SettingError("every nuisance operator was excluded: consistency needs one")
+        self.nuisance = [(getattr(member("perturbations", "nuisance"), name), s) for name, s in operators.items()]
+        self.content = [(getattr(member("perturbations", "content"), name), s) for name, s in CONTENT.items()]
+        self.strength, self.representation, self.prediction = strength, representation, prediction
+        self.sensitivity, self.margin, self.normalised = sensitivity, margin, normalised
+        self.register_buffer("norm", torch.zeros(()))
+
+    def forward(self, classifier: Classifier, batch: Batch) -> Tensor:
+        x = torch.cat([batch.x, self._changed(classifier, batch, self.nuisance), self._changed(classifier, batch, self.content)])
+        z, logits = (t.float() for t in classifier.read(x))
+        supervised = nn.functional.cross_entropy(logits[: len(batch.x)], batch.y, reduction="none")
+        scale = self._scale(z[: len(batch.x)])
+        (z, z_nc, z_c), (said, said_nc, _) = z.chunk(3), logits.chunk(3)
+        losses = supervised + self.strength * self.consistency(z, z_nc, z_c, said, said_nc, scale)
+        return (losses * batch.weight).mean()
+
+    def consistency(
+        self, z: Tensor, z_nc: Tensor, z_c: Tensor, logits: Tensor, logits_nc: Tensor, scale: Tensor | float = 1.0
+    ) -> Tensor:
+        """(b,) L_CCR of each image (eq. 9), distances divided by `scale`."""
+        p, p_nc = (_probability(v) for v in (logits, logits_nc))
+        invariance = self.representation * (z - z_nc).square().sum(1) / scale**2
+        invariance = invariance + self.prediction * (p - p_nc).square().sum(1)
+        # The square root has no gradient at 0, where an operator changed nothing.
+        away = ((z - z_c).square().sum(1) + 1e-12).sqrt() / scale
+        return invariance + self.sensitivity * (self.margin - away).clamp(min=0)
+
+    def _scale(self, z: Tensor) -> Tensor:
+        """The detached running mean norm of the features (the unit of eq. 1)."""
+        with torch.no_grad():
+            now = z.norm(dim=1).mean()
+            self.norm.copy_(torch.where(self.norm > 0, MOMENTUM * self.norm + (1 - MOMENTUM) * now, now))
+        return self.norm.clamp(min=1e-6) if self.normalised else torch.ones_like(self.norm)
+
+    @torch.no_grad()
+    def _changed(self, classifier: Classifier, batch: Batch, operators: list[tuple[Any, float]]) -> Tensor:
+        """(b, c, h, w) every image under one operator; a batch is shuffled, so its parts are random draws of rows."""
+        x = batch.x
+        shape = (1, -1, *(1 for _ in x.shape[2:]))
+        mean, std = (x.new_tensor(v).view(shape) for v in (classifier.mean, classifier.std))
+        pixels = (x * std + mean).clamp(0, 1)
+        seeds = torch.randint(2**62, (len(x),), generator=batch.generator, device=x.device)
+        which = torch.randint(len(operators), (PARTS,), generator=batch.generator, device=x.device).tolist()
+        changed = []
+        for k, part, own in zip(which, pixels.chunk(PARTS), seeds.chunk(PARTS)):
+            operator, severity = operators[k]
+            changed.append(operator(part, own, severity=severity))
+        return (torch.cat(changed) - mean) / std
+
+
+def _probability(logits: Tensor) -> Tensor:
+    """(b, 1) of the second of two classes, (b, C) of more."""
+    p = logits.softmax(1)
+    return p[:, 1:] if p.shape[1] == 2 else p
+
+
+def _validation_auc(classifier: Classifier, cohort: Cohort, running: dict[str, Any]) -> float:
+    rows = labelled(classifier, cohort.on("val"), None)
+    logits = torch.from_numpy(read(classifier, rows.cohort, ("logits",), **running)["logits"]).double()
+    return auc(rows.y, logits.softmax(1).numpy())
