@@ -27,8 +27,9 @@ from rich.table import Table
 from scipy.stats import binomtest
 
 from rightreasons.audits import needs_of, oscar
-from rightreasons.data import planted
+from rightreasons.data import images, planted
 from rightreasons.data.cohort import Cohort
+from rightreasons.data.images import Geometry
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
@@ -48,6 +49,7 @@ NULL = "balanced"
 REFERENCES = ("redrawn", "subsampled")
 DRAWS = 2_000
 LEVEL = 0.05
+CUE_SHARE = 0.2  # of a cell that the cue fills, from which the cell counts as the cue's
 KEPT = os.environ.get("PROFILES", "")  # a .npz for every model's profiles, to try other nulls on
 BARS = {NULL: (0.0, 0.08), "agreement 0.8": (0.85, 1.0), "agreement 0.9": (0.95, 1.0)}
 
@@ -64,6 +66,8 @@ class Judged:
     spatial_p: float
     plain_p: float
     worst_group: float
+    covered: float  # share of the cue's cells in the positive part of the region contribution scores
+    distance: float  # of the top region from the cue's middle, in cells
     profiles: tuple[np.ndarray, ...]  # (3, R) of test, baseline and attribute models, for every partition
     baselines: np.ndarray  # (K, R) of every baseline model, by the deciding partition
 
@@ -94,10 +98,10 @@ def world(seed: int, tests: int) -> list[Judged]:
             # A fifth of the rows is left: smaller batches, more passes.
             "subsampled": _references(_subsample(cohorts[AGREEMENTS[-1]], seed), seed, {"batch": 16, "epochs": 40}),
         }
-        found = []
+        found, cue = [], cue_cells(cohorts[AGREEMENTS[-1]])
         for kind, seen in _tested(cohorts, fair, seed, tests):
             for name, (baseline, attribute) in references.items():
-                found.append(_judge(kind, name, {"test": [seen], "baseline": baseline, "attribute": attribute}))
+                found.append(_judge(kind, name, {"test": [seen], "baseline": baseline, "attribute": attribute}, cue))
         return found
 
 
@@ -142,10 +146,22 @@ def _measured(cohort: Cohort, seed: int, name: str, target: str | None = None, *
     return oscar.measure(evidence, rng=task_rng(seed, "oscar measure"), pictures=1, B=100)
 
 
-def _judge(kind: str, references: str, measured: dict[str, list[oscar.Measurement]]) -> Judged:
+def cue_cells(cohort: Cohort, rows: int = 40) -> np.ndarray:
+    """(8, 8) share of each cell in which an image and its twin differ: where the cue is."""
+    test, geometry = cohort.on("test"), Geometry((32, 32))
+    pairs = zip(test.image[:rows], test.twins().image[:rows], strict=True)
+    differ = [images.load(a, geometry, root=test.root) != images.load(b, geometry, root=test.root) for a, b in pairs]
+    return np.mean([one.any(axis=-1) for one in differ], axis=0).reshape(8, 4, 8, 4).mean(axis=(1, 3))
+
+
+def _judge(kind: str, references: str, measured: dict[str, list[oscar.Measurement]], cue: np.ndarray) -> Judged:
     result = oscar.conclude(measured, rng=task_rng(0, "oscar conclude"), B=DRAWS)
     decides = next(c for c in result.compared[0].correlations if (c.kind, c.coefficient) == ("partial", "Pearson"))
+    part = result.compared[0].maps.shortcut_part.reshape(cue.shape)
+    middle = np.average(np.argwhere(cue > 0), axis=0, weights=cue[cue > 0])
     return Judged(
+        covered=float((part[cue > CUE_SHARE] > 0).mean()),
+        distance=float(np.linalg.norm(np.unravel_index(int(part.argmax()), cue.shape) - middle)),
         kind=kind,
         references=references,
         verdict=str(result.verdict),
@@ -175,6 +191,8 @@ def _row(kind: str, references: str, judged: list[Judged]) -> dict[str, Any]:
         "spatial null": round(float(np.mean(positive & (np.array([one.spatial_p for one in of]) <= LEVEL))), 3),
         "plain permutation": round(float(np.mean(positive & (np.array([one.plain_p for one in of]) <= LEVEL))), 3),
         "partial correlation": round(float(np.median([one.partial for one in of])), 2),
+        "cue covered": round(float(np.mean([one.covered for one in of])), 3),
+        "top region, cells off": round(float(np.median([one.distance for one in of])), 2),
         "worst-group accuracy": round(float(np.mean([one.worst_group for one in of])), 3),
         "bar": BARS[kind],
     }

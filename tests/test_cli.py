@@ -308,15 +308,15 @@ def test_a_broken_image_is_one_sentence_and_what_was_done_stays(run, data, tmp_p
     frame["split"] = "test"
     frame.loc[:79, "split"] = "audit"
     table, broken = data / "broken.csv", data / "broken.png"
-    broken.write_bytes((data / "20.png").read_bytes()[:60])
-    frame.loc[20, "image"] = "broken.png"
+    broken.write_bytes((data / "120.png").read_bytes()[:60])
+    frame.loc[120, "image"] = "broken.png"
     frame.to_csv(table, index=False)
     given = ("--checkpoint", data / "w.safetensors", "--label", "y", "--attribute", "sex", "--split", "split", "--out", tmp_path)
     refused(run("audit", table, *NETWORK, *given), "broken.png")
     from rightreasons.evidence import Evidence
 
-    assert "logits" in Evidence.open(tmp_path / "evidence").arrays("test")
-    broken.write_bytes((data / "20.png").read_bytes())  # mended: another content is another cohort
+    assert "logits" in Evidence.open(tmp_path / "evidence").arrays("audit")
+    broken.write_bytes((data / "120.png").read_bytes())  # mended: another content is another cohort
     refused(run("audit", table, *NETWORK, *given), "image contents differ", "choose another folder")
 
 

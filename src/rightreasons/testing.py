@@ -32,7 +32,7 @@ def check_audit(name: str, **settings: Any) -> Finding:
     _expect(getattr(module, "ROW", None) in ROWS, f"{name} has no ROW among {', '.join(ROWS)}")
     for step in ("measure", "conclude"):
         _expect("rng" in _keywords(getattr(module, step)), f"{name}.{step} has no rng=: randomness is an argument")
-    needs = module.needs()
+    needs = module.needs(**families.accepted(module.needs, settings))
     _expect(needs and all(isinstance(need, Need) for need in needs), f"{name}.needs() is not a tuple of Need")
     _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
     maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("maps@", "tokens@"))))

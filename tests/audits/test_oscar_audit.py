@@ -507,6 +507,14 @@ def test_balanced_models_in_the_test_models_place_decide_where_there_are_four():
     assert audit("oscar", models, **FAST).decide == "spatial"
 
 
+def test_a_test_that_could_not_have_seen_a_shortcut_does_not_say_that_there_is_none():
+    wide = [world("none", 80 + s)["baseline"] for s in range(3)] + [world("localised", 5)["test"]]  # one of them moves far
+    finding = audit("oscar", {**world("localised", 0), "test": world("none", 77)["baseline"], "baseline": wide}, **FAST).finding()
+    assert check_of(finding, "could have seen").passed is False
+    assert finding.verdict == "inconclusive"
+    assert "train more balanced models" in finding.sentence
+
+
 def test_a_balanced_model_among_its_likes_is_no_shortcut():
     balanced = [world("none", 60 + s)["baseline"] for s in range(6)]
     models = {**world("localised", 0), "test": world("none", 77)["baseline"], "baseline": balanced}

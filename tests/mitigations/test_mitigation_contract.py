@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rightreasons import families, testing  # noqa: E402
+from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
 from rightreasons.mitigations import _check, _contract, mitigate  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
@@ -165,7 +166,12 @@ def test_attributes_that_make_no_groups_are_refused_by_name(cohort) -> None:
 def test_selection_is_by_the_worst_group_where_groups_are_known(cohort) -> None:
     assert _contract.selection(_fresh(), cohort, "cue") == "wga"
     few = cohort.select((cohort.splits != "val") | (np.arange(len(cohort)) % 12 == 0))
-    assert _contract.selection(_fresh(), few, "cue") == "accuracy"
+    assert _contract.selection(_fresh(), few, "cue") == "wga"  # small groups count too
+    unknown = Cohort.from_columns(
+        {"id": cohort.id, "image": cohort.image, "label": cohort.label, "split": cohort.splits},
+        image="image", split="split", root=cohort.root,
+    )  # fmt: skip
+    assert _contract.selection(_fresh(), unknown) == "accuracy"
 
 
 def test_the_half_of_the_audit_rows_is_stratified_and_seeded(cohort) -> None:

@@ -169,7 +169,7 @@ def test_a_dry_plan_writes_no_plan(toml: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "units"),
-    [("digits/quick", 6), ("digits/study", 30), ("oscar/study", 11), ("oscar/sweep", 23), ("mitigations/study", 65)],
+    [("digits/quick", 6), ("digits/study", 30), ("oscar/study", 11), ("oscar/sweep", 23), ("mitigations/study", 70)],
 )
 def test_the_examples_are_plans(tmp_path: Path, name: str, units: int) -> None:
     source = Path(__file__).parents[2] / "examples" / f"{name}.toml"

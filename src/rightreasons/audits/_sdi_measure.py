@@ -174,6 +174,9 @@ class _Moves:
             if not self.held.issuperset(recipe):
                 continue
             one = self._change(lambda d, n=name, s=severity: content_recipe("change", n, s, d))  # type: ignore[misc]
+            if change == 0:
+                off.append(f"{operator.operator} changes no pixel")
+                continue
             if not math.isnan(one / change) and not MATCHED[0] <= one / change <= MATCHED[1]:
                 off.append(f"{name} changes pixels {one / change:.2f} times as much")
                 continue

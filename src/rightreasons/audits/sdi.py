@@ -19,7 +19,7 @@ from rightreasons.audits._sdi_formulas import WEIGHTS, Panel, combine, head_read
 from rightreasons.audits._sdi_measure import INSERTED, Measurement, measured
 from rightreasons.audits._sdi_severities import Severities, content_recipe, nuisance_recipe
 from rightreasons.audits._sdi_severities import severities as _severities
-from rightreasons.errors import SettingError
+from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Row, Verdict
 from rightreasons.stats.resampling import benjamini_hochberg
@@ -42,7 +42,12 @@ UNUSED = 0.5
 
 
 def needs(severities: str | None = None, operators: Sequence[str] | None = None, draws: int = 1) -> tuple[Need, ...]:
-    """Features as they are and under every operator; and how much the pixels change."""
+    """Features as they are and under every operator; and how much the pixels change.
+
+    Without severities nor operators only the features as they are: some thirty passes for no verdict are nobody's default.
+    """
+    if severities is None and operators is None:
+        return tuple(Need(role, cohort, "features", role != "test") for role in ROLES for cohort in ("audit", "test"))
     found: dict[Need, None] = {}
     for role in ROLES:
         optional = role != "test"
@@ -168,12 +173,17 @@ def measure(
     ----------
     attribute : the cue. A cohort without attributes gets a border inserted in a random half of its rows, and no verdict.
     severities : file that `rightreasons.perturbations.calibration` wrote; without it reference severities, and no verdict
-    operators : nuisance operators to use; all of the file by default
+    operators : nuisance operators to use; all of the file by default. One of the two must be given
     draws : perturbed copies of each image
     C : inverse penalty of the probe
     """
     if draws < 1:
         raise SettingError(f"draws={draws}: give 1 or more")
+    if severities is None and operators is None:
+        raise NotRun(
+            "no severities: calibrate them on a baseline (rightreasons.perturbations.calibration.calibrate) and give its file as "
+            "severities=, or name operators= to see their effect at reference severities, without a verdict"
+        )
     return measured(evidence, _severities(severities, operators), attribute, draws, C, B, level, rng)
 
 
