@@ -4,7 +4,8 @@ In every world (digits with a coloured tag) some CNNs are judged against the mea
 attribute models. References are trained on the same digits with the tag drawn again (`redrawn`), and beside it on a balanced
 subsample of the biased rows (`subsampled`), which is all that a user has where nothing can be redrawn.
 
-`WORLDS=16 TESTS=7 WORKERS=16 make bench NAME=oscar-models` for the whole table; the default is smaller.
+`WORLDS=16 TESTS=7 WORKERS=16 make bench NAME=oscar-models` for the whole table; the default is smaller. `CUE=cast` or another cue
+of `planted.digits` instead of the tag.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.table import Table
 from scipy.stats import binomtest
 
 from rightreasons.audits import needs_of, oscar
+from rightreasons.audits._oscar_page import place
 from rightreasons.data import images, planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
@@ -42,6 +44,7 @@ WORLDS = int(os.environ.get("WORLDS", "4"))
 TESTS = int(os.environ.get("TESTS", "4"))  # models judged per world and kind
 WORKERS = int(os.environ.get("WORKERS", str(os.cpu_count() or 1)))
 SEED = int(os.environ.get("SEED", "0"))
+CUE = os.environ.get("CUE", "tag")
 AGREEMENTS = (0.8, 0.9)
 BASELINES = int(os.environ.get("BASELINES", "8"))
 ATTRIBUTES = 2
@@ -67,6 +70,7 @@ class Judged:
     plain_p: float
     worst_group: float
     covered: float  # share of the cue's cells in the positive part of the region contribution scores
+    extent: str  # localised, diffuse or neither, in the words of the page
     distance: float  # of the top region from the cue's middle, in cells
     profiles: tuple[np.ndarray, ...]  # (3, R) of test, baseline and attribute models, for every partition
     baselines: np.ndarray  # (K, R) of every baseline model, by the deciding partition
@@ -90,7 +94,7 @@ def world(seed: int, tests: int) -> list[Judged]:
     """Every judgement of one world."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        cohorts = {share: planted.digits(Path(folder) / f"{share}", agreement=share, seed=seed) for share in AGREEMENTS}
+        cohorts = {share: planted.digits(Path(folder) / f"{share}", cue=CUE, agreement=share, seed=seed) for share in AGREEMENTS}
         home = Path(folder) / f"{AGREEMENTS[-1]}"
         fair = planted.redrawn(home, draw=1)
         references = {
@@ -161,6 +165,7 @@ def _judge(kind: str, references: str, measured: dict[str, list[oscar.Measuremen
     middle = np.average(np.argwhere(cue > 0), axis=0, weights=cue[cue > 0])
     return Judged(
         covered=float((part[cue > CUE_SHARE] > 0).mean()),
+        extent=next((word for word in ("neither", "localised", "diffuse") if word in place(result)), ""),
         distance=float(np.linalg.norm(np.unravel_index(int(part.argmax()), cue.shape) - middle)),
         kind=kind,
         references=references,
@@ -191,6 +196,7 @@ def _row(kind: str, references: str, judged: list[Judged]) -> dict[str, Any]:
         "spatial null": round(float(np.mean(positive & (np.array([one.spatial_p for one in of]) <= LEVEL))), 3),
         "plain permutation": round(float(np.mean(positive & (np.array([one.plain_p for one in of]) <= LEVEL))), 3),
         "partial correlation": round(float(np.median([one.partial for one in of])), 2),
+        "diffuse": round(float(np.mean([one.extent == "diffuse" for one in of])), 3),
         "cue covered": round(float(np.mean([one.covered for one in of])), 3),
         "top region, cells off": round(float(np.median([one.distance for one in of])), 2),
         "worst-group accuracy": round(float(np.mean([one.worst_group for one in of])), 3),
