@@ -338,3 +338,9 @@ def test_worlds_without_a_shortcut_are_rarely_called() -> None:
         measured = family(use=0.0, seeds=1, world=world, n=600)
         called += audit("short", measured, B=20, permutations=99, fewest_models=5, smallest_group=10).verdict == "shortcut"
     assert called <= 3
+
+
+def test_balanced_models_alone_are_no_sweep():
+    models = family(seeds=1)
+    with pytest.raises(NotRun, match="a study trains one"):
+        audit("short", {"baseline": models["sweep"][:4], "attribute": models["attribute"]}, **QUICK)

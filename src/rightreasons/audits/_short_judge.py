@@ -118,8 +118,11 @@ class Judged:
 def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: np.random.Generator) -> Judged:
     sweep, given = list(measurements.get("sweep", ())), list(measurements.get("baseline", ()))
     models = tuple(m for m in (*sweep, *given) if not m.target)
-    if not models:
-        raise NotRun("no model of the label in the role sweep: ShorT is about a family of models")
+    if all(m.target for m in sweep):
+        raise NotRun(
+            "no model of the label in the role sweep: ShorT is about a family of models, trained with a scaled gradient of the "
+            "attribute (mitigation gradient_scaling); a study trains one"
+        )
     _same_rows(models)
     is_baseline = np.array([m.scale == 0 for m in sweep if not m.target] + [True for m in given if not m.target])
     auc, e = np.array([m.auc.value for m in models]), np.array([m.strength for m in models])
