@@ -219,4 +219,4 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table.add_column(column, justify="left" if column in ("references", "models") else "right")
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    Console(width=160).print(table)
+    Console(width=220).print(table)
