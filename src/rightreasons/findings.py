@@ -335,12 +335,15 @@ class Heatmap(_Exhibit):
     Parameters
     ----------
     values : (rows, columns)
+    low, high : (rows, columns) limits of the intervals, where there are some; a cell whose interval holds `centre` is marked
     background : PNG bytes, base64 text or an image array (at most 512 pixels) that the grid covers exactly
     scale : "diverging" runs both ways from `centre`
     """
 
     kind: Literal["heatmap"] = "heatmap"
     values: tuple[Numbers, ...]
+    low: tuple[Numbers, ...] = ()
+    high: tuple[Numbers, ...] = ()
     row_labels: tuple[Text, ...] = ()
     col_labels: tuple[Text, ...] = ()
     row_title: str = ""
@@ -363,6 +366,12 @@ class Heatmap(_Exhibit):
             raise ValueError(f"heatmap {self.title!r} has no values; leave the exhibit out")
         for number, row in enumerate(self.values):
             _same_length(f"row {number} of heatmap {self.title!r}", row, "columns", self.values[0])
+        if bool(self.low) != bool(self.high):
+            raise ValueError(f"heatmap {self.title!r} has one limit of its intervals and not the other")
+        for what, limits in (("low", self.low), ("high", self.high)) if self.low else ():
+            _same_length(f"{what} of heatmap {self.title!r}", limits, "rows", self.values)
+            for number, row in enumerate(limits):
+                _same_length(f"row {number} of {what} of heatmap {self.title!r}", row, "columns", self.values[0])
         if self.row_labels:
             _same_length(f"row_labels of heatmap {self.title!r}", self.row_labels, "rows", self.values)
         if self.col_labels:

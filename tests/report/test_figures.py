@@ -102,6 +102,16 @@ def test_a_large_heatmap_becomes_one_picture():
     assert len(drawing) < 300_000 and "<rect" not in drawing
 
 
+def test_a_cell_whose_interval_holds_the_centre_is_marked():
+    drawing = draw(Heatmap(title="h", values=[[0.5, 0.2]], low=[[0.3, -0.1]], high=[[0.7, 0.5]], scale="diverging"))
+    assert drawing.count("0.2 °") == 1 and "0.5 °" not in drawing
+    assert "[0.300, 0.700]" in drawing and "marks a cell whose interval holds" in drawing
+    with pytest.raises(ValueError, match="one limit"):
+        Heatmap(title="h", values=[[0.5]], low=[[0.3]])
+    with pytest.raises(ValueError, match="row 0 of high"):
+        Heatmap(title="h", values=[[0.5, 1.0]], low=[[0.3, 0.2]], high=[[0.7]])
+
+
 def test_values_at_or_below_zero_on_a_logarithmic_axis_are_named():
     assert "1 value(s) at or below zero" in draw(Curves(title="c", x=[1, 2], series=[0.0, 2.0], y_scale="log"))
 

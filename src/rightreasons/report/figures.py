@@ -378,6 +378,9 @@ def heatmap(exhibit: Heatmap) -> Markup:
     shown = Markup("{}{}").format(_overlay_switch() if exhibit.background else "", chart)
     names = [exhibit.row_labels[k] if exhibit.row_labels else str(k + 1) for k in range(rows)]
     heads = ("", *(exhibit.col_labels or [str(k + 1) for k in range(columns)]))
+    if exhibit.low and rows * columns <= MAX_PRINTED_CELLS:
+        note = f"{UNSURE.strip()} marks a cell whose interval holds {wording.number(exhibit.centre)}; hover for the interval."
+        shown = Markup("{}{}").format(shown, tag("p", note, class_="note"))
     numbers = _numbers(
         heads, [(name, *map(_plain, row)) for name, row in zip(names, exhibit.values)], most=MAX_LISTED // max(columns, 1)
     )
@@ -399,7 +402,7 @@ def _cells(
     for i in range(rows):
         for k in range(columns):
             x, y = left + k * cell, top + i * tall
-            hover = tag("title", _cell_name(exhibit, i, k) + wording.number(exhibit.values[i][k]))
+            hover = tag("title", _cell_name(exhibit, i, k) + wording.number(exhibit.values[i][k]) + _limits(exhibit, i, k))
             red, green, blue, alpha = (int(c) for c in colours[i, k])
             fill, opacity = (f"#{red:02x}{green:02x}{blue:02x}", alpha / 255) if alpha else ("none", 1.0)
             drawn.append(
@@ -407,7 +410,7 @@ def _cells(
             )
             if printed and not np.isnan(values[i, k]):
                 ink = "on-dark" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else "on-light"
-                label = f"{values[i, k]:.2g}".replace("-", wording.MINUS)
+                label = f"{values[i, k]:.2g}".replace("-", wording.MINUS) + (UNSURE if _holds_centre(exhibit, i, k) else "")
                 drawn.append(text(x + cell / 2, y + tall / 2 + 4, label, f"small {ink}", "middle"))
     return [drawn[0], tag("g", *drawn[1:], class_="overlay")] if exhibit.background else drawn
 
@@ -645,12 +648,23 @@ def _left_out(shown: int, all_: int, what: str) -> Markup:
     )
 
 
+def _limits(exhibit: Heatmap, i: int, k: int) -> str:
+    low, high = (limits[i][k] if limits else None for limits in (exhibit.low, exhibit.high))
+    return "" if low is None or high is None else f" [{wording.number(low)}, {wording.number(high)}]"
+
+
+def _holds_centre(exhibit: Heatmap, i: int, k: int) -> bool:
+    low, high = (limits[i][k] if limits else None for limits in (exhibit.low, exhibit.high))
+    return low is not None and high is not None and low <= exhibit.centre <= high
+
+
 def _cell_name(exhibit: Heatmap, i: int, k: int) -> str:
     row = exhibit.row_labels[i] if exhibit.row_labels else f"row {i + 1}"
     column = exhibit.col_labels[k] if exhibit.col_labels else f"column {k + 1}"
     return f"{row}, {column}: "
 
 
+UNSURE = " °"
 SEQUENTIAL = ("#f4f7fb", "#c9dcee", "#8fb9dc", "#4f8fc4", "#1f639f", "#0b3a69", "#06223f")
 DIVERGING = ("#0b3a69", "#2f78b3", "#9cc6e2", "#f7f6f4", "#f3b98a", "#cf6a1c", "#7a3303")
 OVERLAY = ("#fff3c4", "#ffd166", "#f79009", "#d6400e", "#8f1414")

@@ -255,8 +255,8 @@ def _exhibits(
     if len(series) > 1:
         yield Heatmap(
             title=f"{points.what} at a glance", caption="Means over seeds; the intervals are in the table below.",
-            values=list(parts["value"].values()), row_labels=list(series), col_labels=levels, col_title=x,
-            value_label=points.unit,
+            **{name: list(parts[part].values()) for name, part in (("values", "value"), ("low", "low"), ("high", "high"))},
+            row_labels=list(series), col_labels=levels, col_title=x, value_label=points.unit,
         )  # fmt: skip
     rows = [
         [key, *(Cell(value=i.value, low=i.low, high=i.high, reason=i.reason) for i in line.values())]
