@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from rightreasons.audits import Need  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
-from rightreasons.errors import DataError, EvidenceError, ImageError, SettingError  # noqa: E402
+from rightreasons.errors import DataError, EvidenceError, ImageError, ModelError, SettingError  # noqa: E402
 from rightreasons.evidence import Evidence, missing_chunks  # noqa: E402
 from rightreasons.models import recipes  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
@@ -384,3 +384,14 @@ def test_labels_that_no_output_stands_for_are_refused_before_any_forward_pass(wo
     with pytest.raises(DataError, match="healthy"):
         extract(model, world, ["logits"], **QUICK)
     assert not passes
+
+
+def test_maps_that_a_network_lacks_are_passed_over_for_an_audit_and_refused_by_name(world):
+    vit = Classifier.load(
+        "rightreasons.models.small:small_vit", num_classes=2, classes=world.classes, size=(16, 16), dim=16, depth=1
+    )
+    assert not vit.has_spatial
+    evidence = extract(vit, world, [Need("test", "test", "spatial", optional=True), Need("test", "test", "logits")])
+    assert evidence.arrays("test") == ("logits",)
+    with pytest.raises(ModelError, match="no maps before a global average pool"):
+        extract(vit, world, ["spatial"])

@@ -234,7 +234,7 @@ class Classifier:
 
     def spatial(self, x: Tensor) -> Tensor:
         """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
-        self._require_spatial()
+        self.require_spatial()
         return self._channels_first(run(self.module, x, [self.cut.spatial])[0][0])
 
     def spatial_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,7 +243,7 @@ class Classifier:
         Gradients of the logits reach the maps' own tensor where they are stored channels first and nothing is done to them
         before the pool; `attributions.gradcam` takes the layer's own output instead, which always is on the graph.
         """
-        self._require_spatial()
+        self.require_spatial()
         found, output = run(self.module, x, [self.cut.spatial])
         return self._channels_first(found[0]), self._picked(output)
 
@@ -256,6 +256,11 @@ class Classifier:
     def has_spatial(self) -> bool:
         return bool(self.cut.spatial)
 
+    def require_spatial(self) -> None:
+        """Refuse where there are no maps before a global average pool."""
+        if not self.has_spatial:
+            raise ModelError(f"{self.name} has no maps before a global average pool: {self.cut.no_spatial}")
+
     @property
     def head_data(self) -> Head:
         """The head's present weights as data."""
@@ -264,7 +269,7 @@ class Classifier:
     @property
     def pooled_head(self) -> Head:
         """From the maps' average over space (n, c) to the logits; the head itself where nothing lies between."""
-        self._require_spatial()
+        self.require_spatial()
         if self.cut.pooled is None:
             raise ModelError(
                 f"{self.name}: between the pooled map of '{self.cut.spatial}' and the logits lies more than a head may have"
@@ -443,10 +448,6 @@ class Classifier:
         if self.cut.spatial_activation:
             maps = ACTIVATIONS[self.cut.spatial_activation](maps)
         return maps.movedim(-1, 1) if self.cut.spatial_last else maps
-
-    def _require_spatial(self) -> None:
-        if not self.has_spatial:
-            raise ModelError(f"{self.name} has no maps before a global average pool: {self.cut.no_spatial}")
 
 
 def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:

@@ -171,7 +171,9 @@ def make(name: str) -> Maker:
     if recipe.quantity not in PLAIN and not (recipe.method and recipe.quantity == CHANGE):
         others = ", ".join(f"{quantity}@…" for quantity in ATTRIBUTIONS)
         raise SettingError(f"no recipe {name!r}; {suggest(str(recipe), PLAIN)}, and {others} of an attribution, tokens@box")
-    return _perturbed(recipe) if recipe.method else Maker(PLAIN[recipe.quantity])
+    if recipe.method:
+        return _perturbed(recipe)
+    return Maker(PLAIN[recipe.quantity], check=Classifier.require_spatial if recipe.quantity == "spatial" else None)
 
 
 def map_name(attribution: str, explain: str) -> str:
