@@ -43,6 +43,7 @@ def options(what: str, out: str, seeds: int) -> argparse.ArgumentParser:
     parser.add_argument("--methods", nargs="+", choices=REGIMES, default=list(REGIMES))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=None, help="models at once; 6 on a GPU, one per core otherwise")
+    parser.add_argument("--no-layers", action="store_true", help="leave out ART inside the network and its pictures")
     parser.add_argument("--quick", action="store_true", help="few photos and epochs: shows that all of it runs, and nothing else")
     return parser
 

@@ -57,8 +57,8 @@ def main() -> None:
             "attribute": "stamp",
             "aligned": {"stamp": "mel"},
             "twins": True,
-            "layers": LAYERS[-1 if given.quick else 0 :],
-            "pictures": 12,
+            "layers": [] if given.no_layers else LAYERS[-1 if given.quick else 0 :],
+            "pictures": 0 if given.no_layers else 12,
         },
     )
     run(text, given.out)

@@ -63,8 +63,8 @@ def main() -> None:
         art={
             "attribute": "tag",
             "aligned": {"cat": "cat", "dog": "dog"},
-            "layers": LAYERS[given.architecture][-1 if given.quick else 0 :],
-            "pictures": 12,
+            "layers": [] if given.no_layers else LAYERS[given.architecture][-1 if given.quick else 0 :],
+            "pictures": 0 if given.no_layers else 12,
         },
     )
     run(text, out)
