@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks._digits import trained_cnn
 from rich.console import Console
 from rich.table import Table
 
 from rightreasons.audits import audit
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
-from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
-from rightreasons.models.training import train
 from rightreasons.progress import track
 
 NEEDS_GPU = False
@@ -56,17 +55,7 @@ def world(seed: int) -> list[dict[str, Any]]:
 
 
 def judged(name: str, cohort: Cohort, seed: int) -> dict[str, Any]:
-    start = Classifier.load(
-        "rightreasons.models.small:small_cnn",
-        num_classes=2,
-        classes=cohort.classes,
-        size=(32, 32),
-        mean=0.5,
-        std=0.5,
-        rng=np.random.default_rng(seed),
-    )
-    # All epochs: the cue alone has a good score on rows biased like the training rows, and patience would end there.
-    model = train(start, cohort, epochs=12, lr=3e-3, batch=64, patience=None, seed=seed, threads=1)
+    model = trained_cnn(cohort, seed, threads=1)
     result = audit("art", extract(model, cohort, "art", threads=1), seed=0, aligned=ALIGNED)
     found = result.measurements[0].scalars()
     kept = ("wga", "csr", "delta_wga", "delta_csr", "p", "verdict", "taxonomy", "effect", "probe")

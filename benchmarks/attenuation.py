@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks._digits import trained_cnn
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +22,6 @@ from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import mitigate
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.training import train
 from rightreasons.progress import track
 from rightreasons.remedy import BALANCED, WORST, Comparison
 
@@ -73,18 +73,7 @@ def one_world(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def _trained(cohort: Cohort, seed: int, target: str | None = None) -> Classifier:
-    start = Classifier.load(
-        "rightreasons.models.small:small_cnn",
-        num_classes=2,
-        classes=cohort.classes,
-        size=(32, 32),
-        mean=0.5,
-        std=0.5,
-        rng=np.random.default_rng(seed),
-    )
-    # All epochs: the cue alone has a good score on rows biased like the training rows, and patience would end there.
-    plan = {"epochs": 12, "lr": 3e-3, "batch": 64, "patience": None}
-    return train(start, cohort, target=target, seed=seed, threads=torch.get_num_threads(), **plan)
+    return trained_cnn(cohort, seed, target, threads=torch.get_num_threads())
 
 
 def _measured(form: str, seed: int, new: Classifier) -> dict[str, Any]:

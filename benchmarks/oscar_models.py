@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks._digits import trained_cnn
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import binomtest
@@ -32,9 +33,7 @@ from rightreasons.audits._oscar_page import place
 from rightreasons.data import images, planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
-from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
-from rightreasons.models.training import train
 from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
 
@@ -133,19 +132,8 @@ def _subsample(cohort: Cohort, seed: int) -> Cohort:
 
 def _measured(cohort: Cohort, seed: int, name: str, target: str | None = None, **settings: Any) -> oscar.Measurement:
     """One CNN, trained and measured."""
-    classes = cohort.classes if target is None else cohort.attribute(target).levels
     number = int(task_rng(seed, name).integers(2**31))
-    start = Classifier.load(
-        "rightreasons.models.small:small_cnn",
-        num_classes=len(classes),
-        classes=classes,
-        size=(32, 32),
-        mean=0.5,
-        std=0.5,
-        rng=np.random.default_rng(number),
-    )
-    plan = {"epochs": 12, "batch": 64, "patience": None, **settings}
-    model = train(start, cohort, target=target, lr=3e-3, seed=number, threads=1, device="cpu", **plan)
+    model = trained_cnn(cohort, number, target, threads=1, device="cpu", **settings)
     evidence = extract(model, cohort, needs_of(["oscar"]), threads=1)
     return oscar.measure(evidence, rng=task_rng(seed, "oscar measure"), pictures=1, B=100)
 

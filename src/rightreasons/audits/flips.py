@@ -18,7 +18,8 @@ from rightreasons.data import images
 from rightreasons.errors import ImageError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Bars, Check, Curves, Exhibit, Finding, Gallery, Picture, Row, Verdict
-from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, sums
+from rightreasons.stats.means import column_means
+from rightreasons.stats.resampling import Interval, subject_codes
 
 QUESTION = "Does the prediction change when nothing but the cue changes?"
 ROW: Row = "reliance"
@@ -155,7 +156,7 @@ def measure(
     columns = [change, absolute, flipped.astype(float), to_aligned]
     labels = tuple(dict.fromkeys(sorted(names)))
     columns += [np.where([name == g for name in names], change, np.nan) for g in labels]
-    found, units = _means(np.stack(columns, axis=1), test.cohort.subject, rng, B, level)
+    found = _means(columns, test.cohort.subject, rng, B, level)
     shown, captions, values, problem = _pictures(test, twin, change, names, evidence.card.classes, pictures)
     return Measurement(
         model=evidence.card.name,
@@ -164,7 +165,7 @@ def measure(
         aligned=say_alignment(pi, a, evidence),
         aligned_from=source,
         n=int((~np.isnan(change)).sum()),
-        n_subjects=units,
+        n_subjects=None if test.cohort.subject is None else len(np.unique(subject_codes(test.cohort.subject))),
         without_twin=without,
         same_attribute=int(same.sum()),
         without_label=int(np.isnan(change).sum()),
@@ -214,26 +215,12 @@ def _paired(evidence: Evidence) -> tuple[Decisions, Decisions, int]:
 
 
 def _means(
-    columns: np.ndarray, subject: np.ndarray | None, rng: np.random.Generator, B: int, level: float
-) -> tuple[list[Interval], int | None]:
+    columns: Sequence[np.ndarray], subject: np.ndarray | None, rng: np.random.Generator, B: int, level: float
+) -> list[Interval]:
     """Mean of the defined values of each column, with its bootstrap interval."""
-    known = ~np.isnan(columns)
-    filled = np.concatenate([np.where(known, columns, 0.0), known], axis=1)
-    sample = resamples(len(columns), rng=rng, B=B, subject=subject)
-    k = columns.shape[1]
-
-    def mean(counts: np.ndarray) -> np.ndarray:
-        total = sums(counts, filled)
-        return np.divide(total[:, :k], total[:, k:], out=np.full((len(total), k), np.nan), where=total[:, k:] > 0)
-
-    drawn = sample.apply(mean)
-    point = mean(np.ones((1, len(columns)), dtype=np.uint8))[0]
-    number = known.sum(axis=0) * sample.units / len(columns)
-    found = [
-        (share_interval(v, d, n, level, UNALIGNED) if k in FLIPPED else interval(v, d, level, UNALIGNED))
-        for k, (v, d, n) in enumerate(zip(point, drawn.T, number, strict=True))
-    ]
-    return found, None if subject is None else sample.units
+    named = {str(k): column for k, column in enumerate(columns)}
+    shares = tuple(map(str, FLIPPED))
+    return list(column_means(named, rng=rng, subject=subject, shares=shares, B=B, level=level, reason=UNALIGNED).values())
 
 
 def _group_names(test: Decisions, twin: Decisions, attribute: str | None) -> tuple[str, ...]:

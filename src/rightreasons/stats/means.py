@@ -19,11 +19,13 @@ def column_means(
     shares: tuple[str, ...] = (),
     B: int = 10_000,
     level: float = 0.95,
+    reason: str = "no row has a value",
 ) -> dict[str, Interval]:
     """Mean of the defined values of every column (n,), by name; NaN where none is defined.
 
     Parameters
     ----------
+    reason : why a column without a value has no mean
     shares : columns of zeros and ones; where all agree, Wilson's interval takes the place of one without width
     """
     if not columns:
@@ -32,10 +34,9 @@ def column_means(
     shapes = {column.shape for column in given.values()}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
         raise DataError(f"found columns of shapes {sorted(shapes)}; give one value a row, (n,), for the same rows")
-    why = "no row has a value"
     values = np.stack(list(given.values()), axis=1)
     if not len(values):
-        return {name: Interval(np.nan, np.nan, np.nan, reason=why, level=level) for name in given}
+        return {name: Interval(np.nan, np.nan, np.nan, reason=reason, level=level) for name in given}
     k, known = values.shape[1], ~np.isnan(values)
     filled = np.concatenate([np.where(known, values, 0.0), known], axis=1)
     sample = resamples(len(values), rng=rng, B=B, subject=subject)
@@ -47,8 +48,8 @@ def column_means(
     drawn, point = sample.apply(mean), mean(whole(len(values)))[0]
     number = known.sum(axis=0) * sample.units / len(values)
     return {
-        name: share_interval(point[c], drawn[:, c], number[c], level, why)
+        name: share_interval(point[c], drawn[:, c], number[c], level, reason)
         if name in shares
-        else interval(point[c], drawn[:, c], level, why)
+        else interval(point[c], drawn[:, c], level, reason)
         for c, name in enumerate(given)
     }
