@@ -13,7 +13,9 @@ from rightreasons import families, testing  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
 from rightreasons.mitigations import _check, _contract, mitigate  # noqa: E402
+from rightreasons.mitigations._training import Training, trains  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.training import train  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -198,3 +200,19 @@ def test_unknown_methods_settings_and_roles_are_refused_with_the_nearest(cohort)
         mitigate("erm", _fresh(), cohort, references={"baseline": _fresh()})
     with pytest.raises(SettingError, match="lacks references for baseline, attribute"):
         mitigate("attenuation", _fresh(), cohort)
+
+
+def test_settings_of_train_stand_in_the_signature_and_unknown_ones_are_refused():
+    @trains(patience=None, epochs=7)
+    def mitigate(classifier, cohort, *, rng, own=1, **training):
+        return own, training
+
+    known = families.settings_of(mitigate)
+    assert known["epochs"] == 7 and known["patience"] is None and known["lr"] == families.settings_of(train)["lr"]
+    assert list(known) == ["own", *Training.__annotations__]
+    own, training = mitigate(None, None, rng=None, own=2, lr=0.5)
+    assert own == 2 and {"own": 1, **training} == {**known, "lr": 0.5}
+    with pytest.raises(TypeError, match="momentum"):
+        mitigate(None, None, rng=None, momentum=0.9)
+    with pytest.raises(SettingError, match="momentum"):
+        trains(momentum=0.9)

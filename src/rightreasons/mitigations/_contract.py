@@ -252,8 +252,12 @@ def audit_half(cohort: Cohort, rng: np.random.Generator, attribute: str | None =
 
 
 def settings_in(mitigate: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting of a `mitigate` function with its value, from `locals()` at its top, as plain data for the card."""
-    return {key: _plain(values[key]) for key in families.settings_of(mitigate) if key not in NO_SETTINGS}
+    """Every setting of a `mitigate` function with its value, from `locals()` at its top, as plain data for the card.
+
+    Those that `@trains()` gave it are in `training`.
+    """
+    every = {**values, **values.get("training", {})}
+    return {key: _plain(every[key]) for key in families.settings_of(mitigate) if key not in NO_SETTINGS}
 
 
 def _plain(value: Any) -> Any:

@@ -34,12 +34,12 @@ from rightreasons.mitigations._contract import (
     seed_of,
     selection,
 )
+from rightreasons.mitigations._training import Training
 from rightreasons.models._plan import write
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 from rightreasons.stats import groups
 
-TRAINED = ("epochs", "lr", "optimizer", "weight_decay", "schedule", "warmup", "clip", "amp", "augment")  # settings of `train`
 Candidate = tuple[Classifier, dict[str, Any]]  # a model, and the settings that made it
 
 
@@ -57,6 +57,10 @@ class Running:
         self.folder = None if folder is None else Path(folder)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.threads, self.workers, self.cache = threads, workers, cache
+
+    @classmethod
+    def of(cls, training: Training) -> Running:
+        return cls(training["folder"], training["device"], training["threads"], training["workers"], training["cache"])
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -124,27 +128,19 @@ def tuned(
     mu: Sequence[float],
     *,
     regime: str,
-    settings: Mapping[str, Any],
+    training: Training,
 ) -> list[Candidate]:
     """The model given, trained on by an objective at every strength; each is at its best validation epoch."""
     found = []
     for strength in mu:
         objective = make(copy.deepcopy(start.association), strength)
+        place = None if start.runs.folder is None else start.runs.folder / f"mu-{strength:g}"
+        here: Training = {**training, "device": start.runs.device, "folder": place}
         try:
             made = train(
-                start.classifier,
-                start.cohort,
-                objective=objective,
-                attribute=start.rows.attribute,
-                stop_on=start.by,
-                batch=start.batch,
-                patience=None,
-                seed=start.seed,
-                folder=None if start.runs.folder is None else start.runs.folder / f"mu-{strength:g}",
-                regime=regime,
-                **start.runs.keywords,
-                **{name: settings[name] for name in TRAINED},
-            )
+                start.classifier, start.cohort, objective=objective, attribute=start.rows.attribute, stop_on=start.by,
+                seed=start.seed, regime=regime, **here,
+            )  # fmt: skip
         finally:
             objective.release()
         found.append((made, {"mu": strength, "epoch": made.card["selected_epoch"]}))

@@ -5,11 +5,9 @@ Subsampling to the smallest group is the default; reweighting keeps all rows and
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
-import torch
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
@@ -24,12 +22,14 @@ from rightreasons.mitigations._contract import (
     selection,
     settings_in,
 )
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 
 STARTS = "start"
 
 
+@trains()
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -39,22 +39,7 @@ def mitigate(
     how: Literal["subsample", "reweight"] = "subsample",
     start: str | None = None,
     select: Select | None = None,
-    epochs: int = 20,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    patience: int | None = 5,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """Cross-entropy on balanced train rows; the epoch is chosen on the val rows as they are.
 
@@ -73,12 +58,7 @@ def mitigate(
     by = select or selection(classifier, cohort, attribute)
     starting = fresh(classifier, rng, start)
     weights, chosen = balance(classifier, cohort, attribute, how, rng)
-    new = train(
-        starting, cohort, attribute=attribute, weights=weights, epochs=epochs, batch=batch, lr=lr, optimizer=optimizer,
-        weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=by, patience=patience, clip=clip, amp=amp,
-        augment=augment, seed=seed, folder=folder, device=device, regime="balanced", threads=threads, workers=workers,
-        cache=cache,
-    )  # fmt: skip
+    new = train(starting, cohort, attribute=attribute, weights=weights, stop_on=by, seed=seed, regime="balanced", **training)
     return handed_on(new, classifier, "balanced", settings, selected=by, keeps=False, chosen=chosen)
 
 

@@ -6,8 +6,7 @@ on the weighted sum of these means.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -26,12 +25,14 @@ from rightreasons.mitigations._contract import (
     selection,
     settings_in,
 )
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch, train
 
 STARTS = "start"
 
 
+@trains(patience=None)
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -42,22 +43,7 @@ def mitigate(
     adjustment: float = 0.0,
     start: str | None = None,
     select: Select | None = None,
-    epochs: int = 20,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    patience: int | None = None,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """Train anew against the worst group; the epoch is chosen on the val rows. What is not explained here is `train`'s.
 
@@ -84,10 +70,8 @@ def mitigate(
     known = np.isin(cohort.id.astype(str), rows.cohort.id.astype(str))
     weights = np.where(known, np.ones(len(cohort)) if cohort.weight is None else cohort.weight, 0.0)
     new = train(
-        fresh(classifier, rng, start), cohort, objective=objective, weights=weights, attribute=attribute, epochs=epochs,
-        batch=batch, lr=lr, optimizer=optimizer, weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=by,
-        patience=patience, clip=clip, amp=amp, augment=augment, seed=seed, folder=folder, device=device, regime="groupdro",
-        threads=threads, workers=workers, cache=cache,
+        fresh(classifier, rng, start), cohort, objective=objective, weights=weights, attribute=attribute, stop_on=by, seed=seed,
+        regime="groupdro", **training,
     )  # fmt: skip
     q = {rows.name(g): round(float(objective.q[g]), 6) for g in np.flatnonzero(size).tolist()}
     return handed_on(new, classifier, "groupdro", settings, selected=by, keeps=False, chosen={"group weights": q})

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.mitigations._contract import Select, completed, fresh, handed_on, seed_of, selection, settings_in
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.models._plan import write
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -28,6 +29,7 @@ from rightreasons.models.training import Batch, cross_entropy, train
 STARTS = "start"
 
 
+@trains(patience=None)
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -40,22 +42,7 @@ def mitigate(
     weight: Literal["copies", "paper"] = "copies",
     start: str | None = None,
     select: Select | None = None,
-    epochs: int = 20,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    patience: int | None = None,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """Train twice anew; the second time for every pair of `early` and `upweight`, and keep the pair that is best on the val rows.
 
@@ -84,22 +71,18 @@ def mitigate(
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)
     starting = fresh(classifier, rng, start)
-    training: dict[str, Any] = {
-        "attribute": attribute, "batch": batch, "lr": lr, "optimizer": optimizer, "weight_decay": weight_decay, "stop_on": by,
-        "patience": patience, "clip": clip, "amp": amp, "augment": augment, "seed": seed, "device": device, "threads": threads,
-        "workers": workers, "cache": cache,
-    }  # fmt: skip
+    folder = training.pop("folder")
     place = None if folder is None else Path(folder)
-    errors = early_errors(starting, cohort, early, place, **{**training, "lr": lr / 10 if early_lr is None else early_lr})
+    both: dict[str, Any] = {**training, "attribute": attribute, "stop_on": by, "seed": seed}
+    first = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
+    first["lr"] = training["lr"] / 10 if early_lr is None else early_lr
+    errors = early_errors(starting, cohort, early, place, **first)
     best: Classifier | None = None
     tried: list[dict[str, Any]] = []
     for T, wrong in _different(errors).items():
         for lam in upweight:
             pair = None if place is None else place / f"early-{T}-upweight-{lam:g}"
-            new = train(
-                starting, cohort, weights=upweighted(cohort, wrong, lam, weight), epochs=epochs, schedule=schedule, warmup=warmup,
-                regime="jtt", folder=pair, **training,
-            )  # fmt: skip
+            new = train(starting, cohort, weights=upweighted(cohort, wrong, lam, weight), regime="jtt", folder=pair, **both)
             tried.append({"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]})
             if best is None or tried[-1][by] > best.card["metric"]["value"]:
                 best, chosen = new, tried[-1]

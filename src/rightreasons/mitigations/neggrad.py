@@ -8,16 +8,15 @@ The attribute head is trained to predict, the extractor to defeat it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations._association import Unlearning
 from rightreasons.mitigations._contract import settings_in
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
@@ -25,6 +24,7 @@ from rightreasons.models.training import Batch
 STARTS = "model"
 
 
+@trains(epochs=10, patience=None)
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -33,21 +33,7 @@ def mitigate(
     attribute: str | None = None,
     mu: float | Sequence[float] = (0.03, 0.1, 0.3),
     keep: float = 0.05,
-    epochs: int = 10,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """A new model that unlearned the association of `attribute` with the label. What is not explained here is `train`'s.
 
@@ -59,8 +45,8 @@ def mitigate(
     settings = settings_in(mitigate, locals())
     refuse_share("keep", keep)
     values = strengths("mu", mu)
-    start = begin(classifier, cohort, rng, attribute, batch, Running(folder, device, threads, workers, cache))
-    candidates = tuned(start, lambda head, m: NegGrad(head, start.rows.attribute, m), values, regime="neggrad", settings=settings)
+    start = begin(classifier, cohort, rng, attribute, training["batch"], Running.of(training))
+    candidates = tuned(start, lambda head, m: NegGrad(head, start.rows.attribute, m), values, regime="neggrad", training=training)
     return finish(start, "neggrad", settings, candidates, keep)
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations._association import Association, Unlearning
 from rightreasons.mitigations._contract import settings_in
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, Start, begin, finish, refuse_share, remembered, strengths, tuned
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -31,6 +31,7 @@ from rightreasons.models.training import Batch
 STARTS = "model"
 
 
+@trains(epochs=10, patience=None)
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -40,21 +41,7 @@ def mitigate(
     mu: float | Sequence[float] = (0.3, 1.0, 3.0),
     share: float = 0.5,
     keep: float = 0.05,
-    epochs: int = 10,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """A new model that unlearned the association of `attribute` with the label. What is not explained here is `train`'s.
 
@@ -68,10 +55,10 @@ def mitigate(
     refuse_share("keep", keep)
     refuse_share("share", share)
     values = strengths("mu", mu)
-    start = begin(classifier, cohort, rng, attribute, batch, Running(folder, device, threads, workers, cache))
+    start = begin(classifier, cohort, rng, attribute, training["batch"], Running.of(training))
     mask = remembered(start.runs.folder, f"mask-{share:g}.pt", start.key, lambda: salient(saliency(start), share))
     candidates = tuned(
-        start, lambda head, m: SalUn(head, start.rows.attribute, m, mask), values, regime="salun", settings=settings
+        start, lambda head, m: SalUn(head, start.rows.attribute, m, mask), values, regime="salun", training=training
     )
     free = sum(int(part.sum()) for part in mask.values())
     weights = sum(parameter.numel() for parameter in classifier.module.parameters())

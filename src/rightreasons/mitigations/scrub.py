@@ -11,8 +11,7 @@ The last epochs have only the first kind, as in SCRUB, so that what the ascent d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations._association import Association, Unlearning
 from rightreasons.mitigations._contract import settings_in
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
@@ -29,6 +29,7 @@ from rightreasons.models.training import Batch
 STARTS = "model"
 
 
+@trains(epochs=10, patience=None)
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -40,21 +41,7 @@ def mitigate(
     teacher: float = 1.0,
     ascent: float = 0.7,
     keep: float = 0.05,
-    epochs: int = 10,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """A new model that unlearned the association of `attribute` with the label. What is not explained here is `train`'s.
 
@@ -71,13 +58,13 @@ def mitigate(
     if not 0 < temperature < np.inf or not 0 <= teacher < np.inf:
         raise SettingError(f"temperature is {temperature} and teacher {teacher}: give a number above 0, and one of at least 0")
     values = strengths("mu", mu)
-    start = begin(classifier, cohort, rng, attribute, batch, Running(folder, device, threads, workers, cache))
+    start = begin(classifier, cohort, rng, attribute, training["batch"], Running.of(training))
     own = {"temperature": temperature, "teacher": teacher}
 
     def objective(head: Association, m: float) -> Scrub:
-        return Scrub(head, start.rows.attribute, m, of=classifier, ascends=round(ascent * epochs), **own)
+        return Scrub(head, start.rows.attribute, m, of=classifier, ascends=round(ascent * training["epochs"]), **own)
 
-    candidates = tuned(start, objective, values, regime="scrub", settings=settings)
+    candidates = tuned(start, objective, values, regime="scrub", training=training)
     return finish(start, "scrub", settings, candidates, keep)
 
 
