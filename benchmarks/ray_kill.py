@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from benchmarks._thirty import thirty_units
 from rich.console import Console
 from rich.table import Table
 
@@ -27,49 +28,6 @@ from rightreasons.study.sweep import sweep
 
 NEEDS_GPU = False
 
-STUDY = """
-name = "ray-kill"
-engine = "{engine}"
-[data]
-world = "digits"
-agreement = 0.95
-n = 600
-pixels = 16
-[cohorts.redrawn]
-redrawn = 1
-[cohorts.balanced]
-balance = {{within_label = true}}
-[architectures.cnn]
-model = "rightreasons.models.small:small_cnn"
-size = 16
-width = 8
-[architectures.narrow]
-model = "rightreasons.models.small:small_cnn"
-size = 16
-width = 4
-[regimes.erm]
-[regimes.redrawn]
-cohort = "redrawn"
-[regimes.balanced]
-cohort = "balanced"
-[train]
-epochs = 30
-batch = 32
-patience = 30
-[[runs]]
-architecture = ["cnn", "narrow"]
-regime = ["erm", "redrawn", "balanced"]
-seed = [0, 1, 2, 3, 4]
-[performance]
-B = 500
-[audits.groups]
-B = 500
-[audits.flips]
-B = 500
-[engine_settings]
-threads = 1
-{settings}
-"""
 KILLED_AFTER = 10  # units
 DELAY_SECONDS = 1.5  # so that the node is at work again
 
@@ -126,7 +84,7 @@ def run(
 ) -> tuple[Study, float]:
     """Sweep the study with an engine; `on_event` sees what the driver sees."""
     source = folder / f"{name}.toml"
-    source.write_text(STUDY.format(engine=engine, settings=settings))
+    source.write_text(thirty_units("ray-kill", n=600, epochs=30, engine=engine, settings=f"threads = 1\n{settings}"))
     next_event = engine_of_ray.Engine.next_event
 
     def watched(self: engine_of_ray.Engine, timeout: float) -> Event | None:

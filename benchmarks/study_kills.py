@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from benchmarks._thirty import thirty_units
 from rich.console import Console
 from rich.table import Table
 
@@ -27,47 +28,6 @@ from rightreasons.study.sweep import sweep
 NEEDS_GPU = False
 
 KILLS = 10
-STUDY = """
-name = "kills"
-[data]
-world = "digits"
-agreement = 0.95
-n = 300
-pixels = 16
-[cohorts.redrawn]
-redrawn = 1
-[cohorts.balanced]
-balance = {within_label = true}
-[architectures.cnn]
-model = "rightreasons.models.small:small_cnn"
-size = 16
-width = 8
-[architectures.narrow]
-model = "rightreasons.models.small:small_cnn"
-size = 16
-width = 4
-[regimes.erm]
-[regimes.redrawn]
-cohort = "redrawn"
-[regimes.balanced]
-cohort = "balanced"
-[train]
-epochs = 8
-batch = 32
-patience = 8
-[[runs]]
-architecture = ["cnn", "narrow"]
-regime = ["erm", "redrawn", "balanced"]
-seed = [0, 1, 2, 3, 4]
-[performance]
-B = 500
-[audits.groups]
-B = 500
-[audits.flips]
-B = 500
-[engine_settings]
-attempts = 12
-"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +48,7 @@ def main() -> None:
     os.environ["RIGHTREASONS_QUIET"] = "1"
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kills.toml").write_text(STUDY)
+        (Path(folder) / "kills.toml").write_text(thirty_units("kills", n=300, epochs=8, settings="attempts = 12"))
         undisturbed, seconds = timed(lambda: finish(Path(folder), "undisturbed"))
         expected = table_of(Study.open(undisturbed))
         outcomes = {
