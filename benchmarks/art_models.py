@@ -1,6 +1,8 @@
 """ART's verdicts on trained CNNs: is ERM's association restored, is a balanced model's not, and what does the label direction do?
 
-Digits with a coloured tag, 95 % agreement, `SEEDS=5 WORKERS=2 make bench NAME=art-models`.
+Digits with a coloured tag that agrees with the label in 90 % of the training rows. At 95 % the network follows the tag on more than
+half of the conflicting rows already, and little room is left to restore. `AGREEMENT=0.95 SEEDS=5 WORKERS=2 make bench
+NAME=art-models`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NEEDS_GPU = False
 
 SEEDS = int(os.environ.get("SEEDS", "5"))
 WORKERS = int(os.environ.get("WORKERS", str(os.cpu_count() or 1)))
-AGREEMENT = float(os.environ.get("AGREEMENT", "0.95"))
+AGREEMENT = float(os.environ.get("AGREEMENT", "0.9"))
 ALIGNED = {0: 0, 1: 1}
 # ERM: gain of the conflict shortcut rate, and drop of the worst group where it has that much to lose.
 GAIN, DROP, FLOOR = 0.15, 0.15, 0.30

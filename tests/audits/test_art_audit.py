@@ -153,6 +153,18 @@ def test_a_rate_that_cannot_rise_is_not_called_decoupling():
             assert any(check.name.endswith("room to rise") and check.passed is False for check in result.finding().checks)
 
 
+def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
+    seen = set()
+    for uses in (0.1, 0.2, 0.3, 0.4, 0.5):
+        result = run(world(uses=uses))
+        judged = result.methods[0]
+        if judged.p <= 0.05 and 0.05 <= judged.delta_csr.value < 0.15:
+            seen.add(uses)
+            assert result.verdict == "inconclusive" and "halfway" in result.finding().sentence and not judged.taxonomy
+            assert any(check.name.endswith("or nothing") and check.passed is False for check in result.finding().checks)
+    assert seen
+
+
 def test_a_low_worst_group_is_flagged_as_floor():
     result = run(world(0, uses=2.0))
     assert result.measurements[0].wga.value < 0.3

@@ -18,7 +18,7 @@ from rightreasons.stats.units import over_seeds
 
 ALPHA = 0.05
 SUBSTANTIAL = 0.15  # a gain of CSR, or a drop of WGA, that counts as an effect
-CSR_BESIDE_WGA = 0.05  # the gain of CSR that a drop of WGA needs beside it
+CSR_BESIDE_WGA = 0.05  # the gain of CSR that a drop of WGA needs beside it, and that is more than nothing
 ROOM = 2 * SUBSTANTIAL  # a conflict shortcut rate nearer to 1 than this has little room to rise
 FLOOR = 0.30  # below this a worst-group accuracy has little left to lose
 AGREEMENT = 0.99  # share of decisions on which the head as data and the stored logits must agree
@@ -186,8 +186,7 @@ class Judged:
     restorable : None where it could not be judged
     effect : restoration, damage or none, whatever the controls say; mixed where the models disagree
     floor : WGA before restoring is so low that it cannot drop much
-    why : the conditions that failed, empty where the verdict stands; a conflict shortcut rate that restoring raises and that had
-        no room to rise is one
+    why : the conditions that failed, empty where the verdict stands; a gain that is real and too small is one
     n_open : models with an open gate; the others count as unchanged in the means
     """
 
@@ -226,9 +225,8 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
     effect = joint_effect([(m.delta_wga, m.delta_csr, m.excess) for m in found])
     why = failed(found, n_open)
     meets = is_substantial(delta_wga, delta_csr)
-    if not why and not meets and p <= ALPHA and csr.value > 1 - ROOM:
-        # A model that follows the attribute nearly everywhere: what could not rise must not be called unused.
-        why = (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
+    if not why and not meets and p <= ALPHA:
+        why = halfway(csr, delta_csr)
     restorable = None if why else bool(p <= ALPHA and meets)
     verdict: Verdict = "inconclusive" if why else "shortcut" if restorable else "no evidence"
     readable = None if math.isnan(probe.value) else probe.value >= line
@@ -252,6 +250,19 @@ def is_substantial(delta_wga: Interval, delta_csr: Interval) -> bool:
         delta_csr.value >= SUBSTANTIAL
         or (delta_wga.value >= SUBSTANTIAL and delta_csr.value >= CSR_BESIDE_WGA and delta_csr.low > 0)
     )
+
+
+def halfway(csr: Interval, delta_csr: Interval) -> tuple[str, ...]:
+    """Why a restoration beyond every shuffle, and not substantial, does not show an unused attribute; empty where it is tiny.
+
+    Decoupling is a gate that opens and nothing that is restored. Models that unlearned half of a shortcut restore 5 to 15 points,
+    and one that follows the attribute nearly everywhere has no 15 points left.
+    """
+    if csr.value > 1 - ROOM:
+        return (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
+    if delta_csr.value >= CSR_BESIDE_WGA:
+        return (f"halfway: the gain exceeds that of shuffles and is below {100 * SUBSTANTIAL:.0f} points",)
+    return ()
 
 
 def effect_of(delta_wga: Interval, delta_csr: Interval, excess: Interval) -> str:

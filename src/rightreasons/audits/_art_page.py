@@ -152,6 +152,10 @@ def checks(j: Judged) -> list[Check]:
             name="the conflict shortcut rate has room to rise", passed=not any("ceiling" in why for why in j.why), decides=True,
             note=next((why for why in j.why if "ceiling" in why), ""),
         ),
+        Check(
+            name="what was restored is substantial or nothing", passed=not any("halfway" in why for why in j.why), decides=True,
+            note=next((why for why in j.why if "halfway" in why), ""),
+        ),
         Check(name="the probes converged", passed=all(one.converged for one in j.members)),
         Check(
             name="every group is large enough", passed=not any(one.left_out for one in j.members),
