@@ -7,16 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import false_discovery_control, spearmanr
+from sklearn.metrics import roc_auc_score
 
 from rightreasons import testing
 from rightreasons.audits import audit, short
 from rightreasons.audits._contract import load_measurement, save_measurement
+from rightreasons.audits._short_measure import Settings, encoding, rows_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
-from rightreasons.stats.resampling import exchange_within_label
+from rightreasons.report.figures import draw
+from rightreasons.stats import probes
+from rightreasons.stats.resampling import exchange_within_label, p_value, resamples
 
 SCALES = (-1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1.0)
 QUICK = {"B": 40, "permutations": 99}
@@ -227,6 +231,19 @@ def test_a_continuous_attribute_is_called_where_it_is_used_and_the_difference_is
     found = short.compare(ages["biased"], ages["balanced"], rng=np.random.default_rng(0), P=999)
     assert found.value > 0.4
     assert found.p < 0.05
+    assert 0 < found.low < found.value < found.high + 0.3
+    same = short.compare(ages["biased"], ages["biased"], rng=np.random.default_rng(0), P=99)
+    assert same.low <= 0 <= same.high
+    assert same.p > 0.5
+
+
+def test_a_step_of_a_continuous_attribute_gives_odds_ratios(ages: dict[str, short.Result]) -> None:
+    models = ages["biased"].judged.models
+    result = replace(ages["biased"], judged=short.conclude({"sweep": models}, delta=10.0, rng=np.random.default_rng(0)).judged)
+    lead = models[int(ages["biased"].judged.is_baseline.argmax())]
+    shown = next(e for e in result.finding().estimates if e.name.startswith("separation per 10 of trait"))
+    k = lead.metrics.index("separation")
+    assert (shown.value, shown.low) == pytest.approx((math.exp(10 * lead.value[k]), math.exp(10 * lead.low[k])))
 
 
 def test_families_are_compared_at_equal_encoding(ages: dict[str, short.Result]) -> None:
@@ -262,10 +279,77 @@ def test_subjects_are_exchanged_whole() -> None:
     assert result.context.n_subjects < result.context.n_rows
 
 
-def test_a_readout_with_hidden_layers_reads_what_the_linear_one_reads() -> None:
+def test_a_readout_with_hidden_layers_reads_what_the_linear_one_reads_and_what_it_misses() -> None:
     one = family()["sweep"][-1]
-    linear, deep = (short.measure(one, rng=np.random.default_rng(0), hidden=h, B=20, permutations=19) for h in ((), (16,)))
+    quick = {"B": 20, "permutations": 19}
+    linear, deep = (short.measure(one, rng=np.random.default_rng(0), hidden=h, **quick) for h in ((), (16,)))
     assert deep.encoding.value == pytest.approx(linear.encoding.value, abs=0.08)
+    rng = np.random.default_rng(0)
+    cohort = family(n=1500)["sweep"][0]
+    views = {s: cohort.on(s) for s in ("train", "val", "test")}
+    arrays = {}
+    for name, view in views.items():
+        a, z = view.cohort.attribute("trait").values, rng.normal(size=(len(view), 2))
+        z += np.sign(z)
+        z[:, 1] = np.abs(z[:, 1]) * np.sign(z[:, 0]) * (2 * a - 1)  # the attribute is whether two signs agree
+        arrays[name] = {"features": z, "logits": view["logits"]}
+    hiding = Evidence.from_arrays({s: v.cohort for s, v in views.items()}, arrays, training=views["train"].cohort, name="signs")
+    linear, deep = (short.measure(hiding, rng=np.random.default_rng(0), hidden=h, **quick) for h in ((), (16,)))
+    assert linear.encoding.value < 0.6
+    assert deep.encoding.value > 0.8
+
+
+def test_the_encoding_has_a_p_by_exchange() -> None:
+    """Exchange the attribute by hand and score the same readout again; and a readout of noise has any p."""
+    one = family(world=3)["sweep"][0]
+    strong = short.measure(one, rng=np.random.default_rng(5), **QUICK)
+    assert strong.encoding_p == pytest.approx(1 / 100)
+    fit, test = (rows_of(one.on(name), one.on("test").cohort.attribute("trait"), 1) for name in ("train", "test"))
+    sample = resamples(len(test), rng=np.random.default_rng(0), B=2)
+    settings = Settings(None, (), None, "accuracy", "argmax", 1, (), 10_000, 2, 19, 0.95, 1.0, None)
+    _, exchanged = encoding(fit, test, False, sample, settings, 0)
+    exchange = exchange_within_label(test.y, test.a)
+    donors = exchange.permutation(np.random.default_rng(1))
+    score = probes.fit(fit.z, fit.a, weight=probes.equal_weights(2 * fit.a + fit.y)).score(test.z)[:, 1]
+    own = [roc_auc_score(test.a[donors][test.y == k], score[test.y == k]) for k in (0, 1)]
+    assert exchanged(donors[None])[0] == pytest.approx(np.mean(own))
+    found = []
+    for world in range(40):
+        noise = np.random.default_rng(world).normal(size=(len(one.on("train")) + len(one.on("test")), 3))
+        cut = len(one.on("train"))
+        pair = [replace(rows, z=z) for rows, z in zip((fit, test), (noise[:cut], noise[cut:]), strict=True)]
+        told, shuffled = encoding(*pair, False, sample, settings, 0)
+        draws = np.stack(list(exchange.permutations(39, np.random.default_rng(world))))
+        found.append(p_value(told["encoding"].value, shuffled(draws), "greater"))
+    assert 0.3 < np.mean(found) < 0.7
+    assert np.mean(np.array(found) <= 0.1) < 0.3
+
+
+def test_a_continuous_encoding_has_a_p_by_exchange(ages: dict[str, short.Result]) -> None:
+    m = ages["biased"].judged.models[-1]
+    assert m.unit == "MAE"
+    assert m.encoding_p == pytest.approx(1 / 100)
+    shown = next(e for e in ages["biased"].finding().estimates if e.name.startswith("encoding within the label"))
+    assert shown.p == ages["biased"].judged.models[int(ages["biased"].judged.is_baseline.argmax())].encoding_p
+
+
+def test_several_metrics_are_corrected_for_one_another(planted: short.Result) -> None:
+    metrics = planted.judged.metrics
+    assert len(metrics) == len(short.METRICS)
+    expected = false_discovery_control([m.test.p for m in metrics], method="bh")
+    np.testing.assert_allclose([m.adjusted for m in metrics], expected)
+    assert planted.judged.signed.adjusted == planted.judged.signed.test.p  # one test that decides is one test
+
+
+def test_models_below_the_floor_are_shown_hollow(planted: short.Result) -> None:
+    floor = float(np.sort(planted.judged.auc)[3]) + 1e-9
+    result = replace(
+        planted, judged=short.conclude({"sweep": planted.judged.models}, floor=floor, rng=np.random.default_rng(0)).judged
+    )
+    cloud = next(x for x in result.finding().exhibits if x.title == "Disparity against encoding")
+    assert sum(group in cloud.hollow for group in cloud.group) == (~result.judged.kept).sum() == 4
+    marks = [part.split("/>")[0] for part in str(draw(cloud)).split('<g class="cloud"')[1:]]
+    assert sum("hollow" in part for part in marks) == 1
 
 
 def test_twins_add_a_counterfactual_gap() -> None:
@@ -288,9 +372,15 @@ def test_measurements_are_kept_on_disk(tmp_path, planted: short.Result) -> None:
 def test_a_model_is_picked_from_the_front(planted: short.Result) -> None:
     picked = planted.pick(tolerance=0.05)
     j = planted.judged
-    values = {m.model: abs(d) for m, d in zip(j.models, j.disparity, strict=True)}
-    assert values[picked] <= np.mean([values[m.model] for m, b in zip(j.models, j.is_baseline, strict=True) if b])
-    assert planted.front
+    able = j.auc >= j.auc[j.is_baseline].mean() - 0.05
+    assert abs(j.disparity[picked]) == np.abs(j.disparity[able]).min() < np.abs(j.disparity[j.is_baseline]).mean()
+    best = int(np.argmax(np.where(j.kept, j.auc, -1)))
+    assert best in planted.front
+    assert int(np.argmin(np.where(j.kept, np.abs(j.disparity), np.inf))) in planted.front
+    for k in planted.front:
+        assert not ((j.auc > j.auc[k]) & (np.abs(j.disparity) < np.abs(j.disparity[k])) & j.kept).any()
+    shown = next(x for x in planted.finding().exhibits if x.title == "Models to choose from")
+    assert j.models[planted.pick()].model in shown.caption
     with pytest.raises(SettingError, match="larger tolerance"):
         planted.pick(tolerance=-1.0)
 

@@ -81,13 +81,15 @@ def test_the_bootstrap_holds_the_value_and_widens_with_noise() -> None:
     rng = np.random.default_rng(4)
     e, d = np.arange(30.0), np.arange(30.0) + rng.normal(0, 8, 30)
     value = float(sweeps.spearman(e, d))
-    width = []
+    low, high, width = math.inf, -math.inf, []
     for noise in (0.1, 20.0):
-        found = sweeps.bootstrap(
-            np.repeat(e[:, None], 400, axis=1), d[:, None] + rng.normal(0, noise, (30, 400)), value=value, rng=rng
-        )
-        width.append(found.high - found.low)
+        found = sweeps.bootstrap(np.repeat(e[:, None], 400, axis=1), d[:, None] + rng.normal(0, noise, (30, 400)), rng=rng)
+        limits = np.quantile(found, [0.025, 0.975])
+        width.append(np.ptp(limits))
+        low, high = min(low, limits[0]), max(high, limits[1])
     assert width[1] > width[0]
+    assert low < value < high
+    assert np.isnan(sweeps.bootstrap(np.zeros((2, 5)), np.zeros((2, 5)), rng=rng)).all()
 
 
 def test_two_families_differ_where_they_do() -> None:

@@ -29,6 +29,7 @@ class Rules:
     fewest_models: int = 10
     smallest_group: int = 30
     bound: float | None = None
+    delta: float | None = None
     alpha: float = 0.05
     level: float = 0.95
 
@@ -41,7 +42,7 @@ class Metric:
     ----------
     test, marginal : against the encoding within the label, and against that over all rows (the paper's)
     adjusted : p over several metrics (or attribute values), Benjamini-Hochberg
-    spread : of rho over models and examples
+    spread, draws : of rho over models and examples, (B,)
     baseline, baseline_p : its mean over baseline models, and p of that under exchange
     partial : rank correlation given AUC
     """
@@ -51,6 +52,7 @@ class Metric:
     marginal: sweeps.Test
     adjusted: float
     spread: Interval
+    draws: np.ndarray
     baseline: float
     baseline_p: float
     partial: float
@@ -67,6 +69,7 @@ class Judged:
     covered : part of the range from chance to the bound that the models above the floor span
     signed : the metric that decides, oriented along the training association; None where that is not known or is none
     cost : AUC that the lowest encoding costs against the baseline
+    rho_draws : (B,) of the disparity shown, over models and examples
     failed : validity conditions that failed or could not be judged
     """
 
@@ -82,6 +85,7 @@ class Judged:
     bound_from: str
     covered: float
     signed: Metric | None
+    rho_draws: np.ndarray
     direction: str
     metrics: tuple[Metric, ...]
     with_auc: float
@@ -94,6 +98,7 @@ class Judged:
     has_association: bool | None
     unfair: tuple[Metric, ...]
     verdict: Verdict
+    rules: Rules
 
     @property
     def first(self) -> Measurement:
@@ -110,9 +115,14 @@ class Judged:
 
     @property
     def significant(self) -> bool:
-        return self.signed is not None and self.signed.adjusted < self.alpha
+        return self.signed is not None and self.signed.adjusted < self.rules.alpha
 
-    alpha: float = 0.05
+    def pick(self, tolerance: float | None = None) -> int | None:
+        """Position of the least disparity among models at most `tolerance` AUC below the baseline (without one: the best)."""
+        reference = np.nanmean(self.auc[self.is_baseline]) if self.is_baseline.any() else np.nanmax(self.auc)
+        lost = self.rules.tolerance if tolerance is None else tolerance
+        able = np.flatnonzero((self.auc >= reference - lost) & ~np.isnan(self.disparity))
+        return int(able[np.abs(self.disparity[able]).argmin()]) if len(able) else None
 
 
 def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: np.random.Generator) -> Judged:
@@ -133,6 +143,7 @@ def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: 
     metrics, signed = _metrics(models, lead, kept, is_baseline, e, auc, rng, rules)
     has_association = None if np.isnan(lead.sign).all() else bool((np.nan_to_num(lead.sign) != 0).any())
     main, direction, oriented = _main(signed, lead, models)
+    drawn = (main or signed[0]).draws if signed else np.zeros(0)
     covered = _covered(lead, e[kept], bound)
     checks = _checks(lead, kept, covered, bound, bound_from, main, rules)
     cost = _cost(models, kept, is_baseline, e, rules.level)
@@ -140,10 +151,11 @@ def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: 
     rhos, numbers = sweeps.over_floors(e, oriented, auc, floors)
     baseline_is_unfair = tuple(m for m in metrics if m.baseline_p < rules.alpha)
     return Judged(
-        models, is_baseline, kept, floor, floor_from, e, auc, oriented, bound, bound_from, covered, main, direction, metrics,
+        models, is_baseline, kept, floor, floor_from, e, auc, oriented, bound, bound_from, covered, main, drawn, direction,
+        metrics,
         float(sweeps.spearman(e[kept], auc[kept])) if kept.sum() >= sweeps.FEWEST else math.nan, cost, floors, rhos, numbers,
         kept & sweeps.pareto_front(np.where(kept, auc, np.nan), np.abs(oriented)), checks, has_association, baseline_is_unfair,
-        _verdict(has_association, checks, main, rules.alpha), rules.alpha,
+        _verdict(has_association, checks, main, rules.alpha), rules,
     )  # fmt: skip
 
 
@@ -222,13 +234,12 @@ def _metrics(
         given = null[rows] if has_null else null[rows][:, :0]
         test = sweeps.permutation_test(e[rows], value[rows], given)
         overall = sweeps.permutation_test(marginal[rows], value[rows], given)
-        wide = sweeps.bootstrap(
-            drawn[rows], turn * np.stack([models[r].draws[k] for r in rows.tolist()]), value=test.rho, rng=rng, level=rules.level
-        ) if len(rows) else Interval(math.nan, math.nan, math.nan, reason="no model above the floor")  # fmt: skip
+        shown = sweeps.bootstrap(drawn[rows], turn * np.stack([m.draws[k] for m in models])[rows], rng=rng)
+        wide = interval(test.rho, shown, rules.level, test.reason)
         mean = float(_mean(value[base]))
         mean_p = p_value(mean, _mean(null[base])) if has_null and not math.isnan(mean) else math.nan
         given_auc = sweeps.partial_spearman(e[rows], value[rows], auc[rows])
-        found.append(Metric(name, test, overall, math.nan, wide, mean, mean_p, given_auc))
+        found.append(Metric(name, test, overall, math.nan, wide, shown, mean, mean_p, given_auc))
     cut = len(found) - lead.n_signed
     return _adjusted(found[:cut]), _adjusted(found[cut:], [s in (-1.0, 1.0) for s in lead.sign])
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from rightreasons.audits._contract import refuse_mixed_cases, spread
@@ -26,6 +28,11 @@ SIGNED = "signed disparity"
 BLOCK = 4_000_000  # entries of a block of exchanges
 EDGES = 20  # bins of a continuous attribute's distribution
 
+ByDonors = Callable[[np.ndarray], np.ndarray]  # (P, n) rows whose attribute each row takes, to (P,)
+# Of resamples (B, n) within the label and over all rows; of exchanges; the encoding of no information within the label, of none
+# over all rows and of the label alone; the unit; whether the readout converged.
+Readings = tuple[Any, Any, ByDonors, tuple[float, float, float], str, bool]
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -37,6 +44,7 @@ class Measurement:
     target : the column that it predicts, empty for the label: then there is only its encoding
     rows : hash of the test rows with their label and attribute
     encoding, marginal : AUC or mean absolute error (`unit`), within the label and over all rows
+    encoding_p : of an encoding within the label that is this strong, when test rows exchange the attribute
     chance, no_information, label_alone : the encoding of no information within the label; of none over all rows; of the label
         alone over all rows
     metrics : m names; the last `n_signed` are signed disparities, one per attribute value (or per unit)
@@ -62,6 +70,7 @@ class Measurement:
     missing: int
     unit: str
     encoding: Interval
+    encoding_p: float
     marginal: Interval
     chance: float
     no_information: float
@@ -160,7 +169,7 @@ def measured(evidence: Evidence, attribute: str | None, s: Settings, rng: np.ran
         raise NotRun(f"the {len(test)} test rows with a label and {a.name} have one value of either: nothing to compare")
     fit, fit_on = _fitting_rows(evidence, a, positive, s.rows, fitting)
     sample = resamples(len(test), rng=drawing, B=s.B, subject=test.cohort.subject)
-    encoded = encoding(fit, test, a.kind == "continuous", sample, s, int(fitting.integers(2**31)))
+    encoded, exchanged = encoding(fit, test, a.kind == "continuous", sample, s, int(fitting.integers(2**31)))
     card = evidence.card
     common: dict[str, Any] = {
         "model": card.name,
@@ -183,7 +192,12 @@ def measured(evidence: Evidence, attribute: str | None, s: Settings, rng: np.ran
         **_small(test, a),
         **_histogram(evidence, fit, a, positive),
     }
-    told = _nothing(s) if common["target"] else _behaviour(evidence, test_view, test, a, positive, sample, s, shuffling)
+    if common["target"]:
+        told = _nothing(s)
+    else:
+        told, null = _behaviour(evidence, test_view, test, a, positive, sample, s, shuffling, exchanged)
+        strongest = -1 if encoded["unit"] == "MAE" else 1
+        told["encoding_p"] = resampling.p_value(strongest * encoded["encoding"].value, strongest * null, "greater")
     return Measurement(**common, **told, **_association(evidence, a, positive, s, bool(common["target"])))
 
 
@@ -320,10 +334,12 @@ def _signed_levels(a: Attribute) -> list[int | None]:
 # ---- encoding ------------------------------------------------------------------------------------------------------------
 
 
-def encoding(fit: Rows, test: Rows, continuous: bool, sample: Resamples, s: Settings, seed: int) -> dict[str, Any]:
-    """Readouts of frozen features, within the label and over all rows, with their bounds."""
+def encoding(
+    fit: Rows, test: Rows, continuous: bool, sample: Resamples, s: Settings, seed: int
+) -> tuple[dict[str, Any], ByDonors]:
+    """Readouts of frozen features, within the label and over all rows, with their bounds; and the former under exchange."""
     made = _errors(fit, test, s, seed) if continuous else _scores(fit, test, s, seed)
-    within, marginal, bounds, unit, converged = made
+    within, marginal, exchanged, bounds, unit, converged = made
 
     def both(counts: np.ndarray) -> np.ndarray:
         return np.stack([part(counts) for part in (within, marginal)], axis=1)
@@ -340,10 +356,10 @@ def encoding(fit: Rows, test: Rows, continuous: bool, sample: Resamples, s: Sett
         "no_information": bounds[1],
         "label_alone": bounds[2],
         "converged": converged,
-    }
+    }, exchanged
 
 
-def _scores(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tuple[float, float, float], str, bool]:
+def _scores(fit: Rows, test: Rows, s: Settings, seed: int) -> Readings:
     """A categorical attribute: (macro one-vs-rest) AUC. Within the label the groups weigh equally in the fit."""
     levels = np.unique(fit.a)
     plain, balanced = probes.equal_weights(fit.a), probes.equal_weights(2 * fit.a + fit.y)
@@ -355,26 +371,41 @@ def _scores(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
         marginal, within = (probe.score(test.z) for probe in fits)
         converged = all(probe.converged for probe in fits)
 
+    asked = range(1, 2) if len(levels) == 2 else range(len(levels))
+
     def auc(score: np.ndarray, rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        asked = range(1, 2) if len(levels) == 2 else range(len(levels))
         here = np.take(counts, rows, axis=1)
         each = [resampling.auc_draws(test.a[rows] == levels[k], score[rows, k], here) for k in asked]
         return np.mean(each, axis=0)
 
     by_label = [np.flatnonzero(test.y == y) for y in (0, 1)]
+
+    def exchanged(donors: np.ndarray) -> np.ndarray:
+        """An AUC is a sum of ranks, which stay where they are: one product for all exchanges."""
+        found = []
+        for rows in by_label:
+            a, rank = test.a[donors[:, rows]], rankdata(within[rows], axis=0)
+            for k in asked:
+                is_it = a == levels[k]
+                n = is_it.sum(axis=1)
+                over = is_it @ rank[:, k] - n * (n + 1) / 2
+                found.append(np.divide(over, n * (len(rows) - n), out=np.full(len(n), np.nan), where=(n > 0) & (n < len(rows))))
+        return np.mean(found, axis=0)
+
     everything = np.arange(len(test))
     share = np.array([[(fit.a[fit.y == y] == v).mean() if (fit.y == y).any() else 0.0 for v in levels] for y in (0, 1)])
     alone = float(auc(share[test.y], everything, resampling.whole(len(test)))[0])
     return (
         lambda counts: np.mean([auc(within, rows, counts) for rows in by_label], axis=0),
         lambda counts: auc(marginal, everything, counts),
+        exchanged,
         (0.5, 0.5, alone),
         "AUC",
         converged,
     )
 
 
-def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tuple[float, float, float], str, bool]:
+def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> Readings:
     """Numbers: mean absolute error. Within the label, features and attribute are taken from their means at that label.
 
     Test rows are taken from their own means: where their mix differs from training, a readout of nothing is then neither better
@@ -387,7 +418,7 @@ def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
         (fit.z, fit.a, test.z, test.a, None),
         (inside[0], target[0], inside[1], target[1], probes.equal_weights(fit.y)),
     ]
-    off = []
+    guesses, off = [], []
     for z, a, tz, ta, w in pairs:
         if s.hidden:
             network = MLPRegressor(s.hidden, random_state=seed, early_stopping=True, max_iter=300)
@@ -396,6 +427,7 @@ def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
             guess = network.predict((tz - z.mean(axis=0)) / spread_) * a.std() + a.mean()
         else:
             guess = probes.fit_ridge(z, a, weight=w).score(tz)
+        guesses.append(guess)
         off.append(np.abs(guess - ta))
     marginal, within = off
 
@@ -406,9 +438,14 @@ def _errors(fit: Rows, test: Rows, s: Settings, seed: int) -> tuple[Any, Any, tu
     def overall(counts: np.ndarray) -> np.ndarray:
         return resampling.sums(counts, marginal) / counts.sum(axis=1)
 
+    def exchanged(donors: np.ndarray) -> np.ndarray:
+        moved = [test.a[donors[:, test.y == y]] for y in (0, 1)]
+        far = [guesses[1][test.y == y] - (m - m.mean(axis=1, keepdims=True)) for y, m in enumerate(moved)]
+        return np.mean([np.abs(f).mean(axis=1) for f in far], axis=0)
+
     chance = float(np.mean([np.abs(target[1][test.y == y]).mean() for y in (0, 1)]))
     alone = float(np.abs(test.a - means["fit"][test.y]).mean())
-    return error, overall, (chance, float(np.abs(test.a - fit.a.mean()).mean()), alone), "MAE", True
+    return error, overall, exchanged, (chance, float(np.abs(test.a - fit.a.mean()).mean()), alone), "MAE", True
 
 
 def _by_label(values: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -439,7 +476,9 @@ def _behaviour(
     sample: Resamples,
     s: Settings,
     rng: np.random.Generator,
-) -> dict[str, Any]:
+    exchanged: ByDonors,
+) -> tuple[dict[str, Any], np.ndarray]:
+    """What is measured of the decisions; and `exchanged`, (P,), of the exchanges that all of it shares."""
     decisions = view.decisions()
     output = int(outputs_for(view.cohort.classes, evidence.card.classes)[positive])
     p = decisions.probability[test.kept]
@@ -463,7 +502,11 @@ def _behaviour(
 
     value, draws = numbers(resampling.whole(len(test)))[0], sample.apply(numbers)
     exchange = exchange_within_label(y, test.a, test.cohort.subject)
-    null = _null(exchange, predicted, test, a, names, kinds, signed, flips is not None, s.P, rng)
+    parts: list[ByDonors] = [partial(fairness.disparity_null, name, y, predicted, test.a, **kinds[name]) for name in names]
+    parts += [lambda donors: np.full(len(donors), np.nan)] * (flips is not None)  # twins have nothing to exchange
+    parts += [partial(fairness.signed_disparity_null, y, predicted, test.a, kind=a.kind, level=k) for k in signed]
+    *null_rows, encoded = _null(exchange, [*parts, exchanged], len(test), s.P, rng)
+    null = np.stack(null_rows)
     every = [interval(v, d, s.level) for v, d in zip(value, draws.T, strict=True)]
     reasons = [fairness.disparity(name, y, predicted, test.a, **kinds[name]).reason for name in names]
     reasons += [""] * (flips is not None)
@@ -486,7 +529,7 @@ def _behaviour(
         "null": null,
         "exchange_reason": exchange.reason,
         "monotone": np.array(stratum),
-    }
+    }, encoded
 
 
 def _nothing(s: Settings) -> dict[str, Any]:
@@ -496,6 +539,7 @@ def _nothing(s: Settings) -> dict[str, Any]:
     wide = {"draws": np.zeros((0, s.B)), "null": np.zeros((0, s.P))}
     one = dict.fromkeys(("value", "low", "high", "p"), empty)
     told = {"threshold": math.nan, "decided": "", "metrics": (), "n_signed": 0, "reason": (), "exchange_reason": ""}
+    told["encoding_p"] = math.nan
     return {"auc": none, "auc_draws": np.full(s.B, np.nan), "monotone": np.full(2, np.nan), **told, **one, **wide}
 
 
@@ -552,28 +596,14 @@ def _flipped(evidence: Evidence, view: View, test: Rows, a: Attribute, decide: A
     return None if np.isnan(found).all() else found
 
 
-def _null(
-    exchange: resampling.Exchange,
-    predicted: np.ndarray,
-    test: Rows,
-    a: Attribute,
-    names: Sequence[str],
-    kinds: dict[str, dict[str, Any]],
-    signed: Sequence[int | None],
-    has_flips: bool,
-    P: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """(m, P) of every metric when the attribute is exchanged within label; a counterfactual gap has none."""
-    block = max(1, min(P, BLOCK // len(test)))
-    parts = []
+def _null(exchange: resampling.Exchange, parts: Sequence[ByDonors], n: int, P: int, rng: np.random.Generator) -> np.ndarray:
+    """(m, P) of every part when the attribute is exchanged within label."""
+    block = max(1, min(P, BLOCK // n))
+    made = []
     for start in range(0, P, block):
         donors = np.stack([exchange.permutation(rng) for _ in range(min(block, P - start))])
-        rows = [fairness.disparity_null(name, test.y, predicted, test.a, donors, **kinds[name]) for name in names]
-        rows += [np.full(len(donors), np.nan)] * has_flips
-        rows += [fairness.signed_disparity_null(test.y, predicted, test.a, donors, kind=a.kind, level=k) for k in signed]
-        parts.append(np.stack(rows))
-    return np.concatenate(parts, axis=1)
+        made.append(np.stack([part(donors) for part in parts]))
+    return np.concatenate(made, axis=1)
 
 
 def _p(value: float, null: np.ndarray) -> float:

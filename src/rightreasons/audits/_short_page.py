@@ -9,11 +9,13 @@ import numpy as np
 from rightreasons.audits._contract import estimate
 from rightreasons.audits._short_judge import Judged, Metric
 from rightreasons.findings import Band, Bars, Cell, Check, Curves, Estimate, Exhibit, Scatter, Table
+from rightreasons.stats.fairness import LOGISTIC
 
 PRESENCE = "evidence that it is there, not how strong it is"
+LEFT_OUT = "left out: below the floor"
 
 
-def sentence(j: Judged, tolerance: float) -> str:
+def sentence(j: Judged) -> str:
     a = f"“{j.first.attribute}”"
     if j.has_association is False:
         return f"In the training rows {a} does not go with the label: there is no association to exploit.{_unfair(j)}"
@@ -26,7 +28,7 @@ def sentence(j: Judged, tolerance: float) -> str:
     if j.verdict == "shortcut":
         return (
             f"The more the models encode {a}, the more their decisions lean the way it leans in the training rows {how}: "
-            f"a shortcut.{_legitimate(j, tolerance)}"
+            f"a shortcut.{_legitimate(j)}"
         )
     if j.is_under_use:
         return (
@@ -46,7 +48,8 @@ def _unfair(j: Judged) -> str:
     )
 
 
-def _legitimate(j: Judged, tolerance: float) -> str:
+def _legitimate(j: Judged) -> str:
+    tolerance = j.rules.tolerance
     if math.isnan(j.cost.value) or j.cost.low <= tolerance:
         return ""
     return (
@@ -78,7 +81,13 @@ def estimates(j: Judged) -> list[Estimate]:
     name = "baseline" if j.is_baseline.any() else lead.model
     found += [
         estimate(
-            f"encoding within the label, {name}", lead.encoding, "encoding", unit=lead.unit, n=lead.n, note="first such model"
+            f"encoding within the label, {name}",
+            lead.encoding,
+            "encoding",
+            p=_number(lead.encoding_p),
+            unit=lead.unit,
+            n=lead.n,
+            note="first such model; p by exchanging the attribute within label",
         ),
         estimate(f"encoding over all rows, {name}", lead.marginal, "encoding", unit=lead.unit, n=lead.n, note="first such model"),
         estimate(f"AUC, {name}", lead.auc, "behaviour", unit="AUC", n=lead.n, note="first such model"),
@@ -102,6 +111,13 @@ def estimates(j: Judged) -> list[Estimate]:
             Estimate(name=f"{_words(metric)}, {name}", value=lead.value[k], low=lead.low[k], high=lead.high[k],
                      p=_number(lead.p[k]), row="behaviour", group="fairness of the first baseline model", n=lead.n, reason=reason)
         )  # fmt: skip
+        if lead.kind == "continuous" and metric in LOGISTIC and j.rules.delta is not None:
+            ratio = np.exp(j.rules.delta * np.array([lead.value[k], lead.low[k], lead.high[k]]))
+            found.append(
+                Estimate(name=f"{_words(metric)} per {j.rules.delta:g} of {lead.attribute}, {name}", value=ratio[0], low=ratio[1],
+                         high=ratio[2], row="behaviour", group="fairness of the first baseline model", n=lead.n,
+                         unit="odds ratio", reason=reason)
+            )  # fmt: skip
     return found
 
 
@@ -155,9 +171,8 @@ def _follows(j: Judged) -> Scatter:
         x=_encodings(j),
         y=j.disparity,
         label=_labels(j),
-        group=tuple(
-            "left out: below the floor" if not k else "baseline" if b else "swept" for k, b in zip(j.kept, j.is_baseline)
-        ),
+        group=tuple(LEFT_OUT if not k else "baseline" if b else "swept" for k, b in zip(j.kept, j.is_baseline)),
+        hollow=(LEFT_OUT,),
         x_label=_axis(j),
         y_label="signed disparity (positive: the training association)",
         hline=0.0,
@@ -270,10 +285,14 @@ def _floors(j: Judged) -> Curves:
 
 
 def _front(j: Judged) -> Scatter:
+    best = j.pick()
+    chosen = (
+        "" if best is None else f" The least disparity at most {j.rules.tolerance:g} AUC below the baseline: {_labels(j)[best]}."
+    )
     return Scatter(
         title="Models to choose from",
-        caption="On the front no model above the floor has both more AUC and less disparity. They were compared on these very "
-        "rows: audit the chosen one again on others.",
+        caption=f"On the front no model above the floor has both more AUC and less disparity.{chosen} They were compared "
+        "on these very rows: audit the chosen one again on others.",
         x=j.auc,
         y=np.abs(j.disparity),
         label=_labels(j),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +24,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
 from rightreasons.findings import Finding, Row, Table, Verdict
 from rightreasons.stats import sweeps
+from rightreasons.stats.resampling import interval
 from rightreasons.stats.sweeps import Difference
 
 __all__ = [
@@ -35,6 +36,7 @@ QUESTION = "Does unfairness follow how strongly the models encode the attribute?
 ROW: Row = "reliance"
 
 METRICS = ("separation", "equalised_odds", "independence", "sufficiency", "demographic_parity", "max_gap")
+GROUPS = 8  # of a continuous attribute, in which models that bound its encoding learn it
 FEWEST_EXCHANGES = 19  # with fewer no p can reach 0.05
 
 
@@ -56,7 +58,7 @@ def needs(twins: bool = False) -> tuple[Need, ...]:
 
 
 def roles(attribute: str | None = None) -> tuple[Role, ...]:
-    return (Role("attribute", target=attribute or ""),) if attribute else ()
+    return (Role("attribute", target=attribute, groups=GROUPS),) if attribute else ()
 
 
 @dataclass(frozen=True)
@@ -80,28 +82,27 @@ class Result:
         return math.nan if self.judged.signed is None else self.judged.signed.adjusted
 
     @property
-    def front(self) -> tuple[str, ...]:
-        """Models that no other one above the floor beats in AUC without more disparity, or the reverse."""
-        return tuple(m.model for m, on in zip(self.judged.models, self.judged.front, strict=True) if on)
+    def front(self) -> tuple[int, ...]:
+        """Models that no other one above the floor beats in AUC without more disparity, or the reverse: their positions."""
+        return tuple(np.flatnonzero(self.judged.front).tolist())
 
-    def pick(self, tolerance: float = 0.02) -> str:
-        """The model with the least disparity among those whose AUC is at most `tolerance` below the best of the baseline.
+    def pick(self, tolerance: float | None = None) -> int:
+        """Position, in the role `sweep` and then `baseline`, of the model with the least disparity among the able ones.
 
-        It was chosen on these test rows: audit it again on others before believing its numbers.
+        Able are those whose AUC is at most `tolerance` (by default the audit's) below the mean of the baseline. It was chosen on
+        these test rows: audit it again on others before believing its numbers.
         """
-        j = self.judged
-        reference = float(np.nanmean(j.auc[j.is_baseline])) if j.is_baseline.any() else float(np.nanmax(j.auc))
-        able = np.flatnonzero((j.auc >= reference - tolerance) & ~np.isnan(j.disparity))
-        if not len(able):
-            raise SettingError(f"no model has an AUC of at least {reference - tolerance:.3f}: give a larger tolerance")
-        return j.models[int(able[np.abs(j.disparity[able]).argmin()])].model
+        found = self.judged.pick(tolerance)
+        if found is None:
+            raise SettingError("no model has a disparity and an AUC that near to the baseline's: give a larger tolerance")
+        return found
 
     def finding(self) -> Finding:
         return self.context.finding(
             question=QUESTION,
             row=ROW,
             verdict=self.verdict,
-            sentence=page.sentence(self.judged, float(self.context.settings.get("tolerance", Rules.tolerance))),
+            sentence=page.sentence(self.judged),
             estimates=page.estimates(self.judged),
             checks=page.checks(self.judged),
             exhibits=page.exhibits(self.judged),
@@ -166,6 +167,7 @@ def conclude(
     fewest_models: int = 10,
     smallest_group: int = 30,
     bound: float | None = None,
+    delta: float | None = None,
     alpha: float = 0.05,
     level: float = 0.95,
 ) -> Result:
@@ -178,8 +180,9 @@ def conclude(
     tolerance : AUC that lowering the encoding may cost before the use of the attribute may be legitimate
     coverage : part of the range of encoding, from chance to `bound`, that the models must span
     bound : encoding that can be reached; by default that of the models trained on the attribute
+    delta : step of a continuous attribute (ten years, say) for which the logistic metrics are also shown as odds ratios
     """
-    rules = Rules(floor, tolerance, coverage, fewest_models, smallest_group, bound, alpha, level)
+    rules = Rules(floor, tolerance, coverage, fewest_models, smallest_group, bound, delta, alpha, level)
     judged = judge(measurements, rules, rng)
     m = judged.first
     return Result(judged, Context(attribute=m.attribute, n_rows=m.n, n_subjects=m.n_subjects))
@@ -189,12 +192,16 @@ def conclude(
 
 
 def compare(first: Result, second: Result, *, rng: np.random.Generator, P: int = 9_999, ranked: bool = True) -> Difference:
-    """Do families trained on two data sets differ in rho? Models are exchanged between them, see `stats.sweeps.difference`."""
-    pairs = []
-    for result in (first, second):
-        j = result.judged
-        pairs.append((j.encoding[j.kept], j.disparity[j.kept]))
-    return sweeps.difference(pairs[0], pairs[1], rng=rng, P=P, ranked=ranked)
+    """Do families trained on two data sets differ in rho? Models are exchanged between them, see `stats.sweeps.difference`.
+
+    That p takes the models for independent; the interval over models and examples beside it does not.
+    """
+    both = [result.judged for result in (first, second)]
+    pairs = [(j.encoding[j.kept], j.disparity[j.kept]) for j in both]
+    found = sweeps.difference(pairs[0], pairs[1], rng=rng, P=P, ranked=ranked)
+    B = min(len(j.rho_draws) for j in both)
+    spread = interval(found.value, both[0].rho_draws[:B] - both[1].rho_draws[:B])
+    return replace(found, low=spread.low, high=spread.high)
 
 
 def matched_encoding(results: Mapping[str, Result], edges: Sequence[float]) -> Table:

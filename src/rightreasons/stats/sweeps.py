@@ -15,8 +15,8 @@ from scipy.stats import rankdata
 from scipy.stats import t as student
 
 from rightreasons.errors import DataError, SettingError
-from rightreasons.stats.correlation import partial, pearson
-from rightreasons.stats.resampling import Interval, interval, p_value
+from rightreasons.stats.correlation import partial
+from rightreasons.stats.resampling import p_value
 
 Floats = NDArray[np.float64]
 
@@ -28,15 +28,38 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or b.ndim not in (1, 2) or len(a) != len(b):
         raise DataError(f"found shapes {a.shape} and {b.shape}; expected (M,) and (M,) or (M, P)")
-    columns = b.reshape(len(b), -1)
-    known = ~np.isnan(columns) & ~np.isnan(a)[:, None]
-    found = np.full(columns.shape[1], np.nan)
-    for pattern in np.unique(known, axis=1).T:
-        rows = np.flatnonzero(pattern)
-        which = (known == pattern[:, None]).all(axis=0)
+    columns = b.reshape(len(b), -1).T
+    known = ~np.isnan(columns) & ~np.isnan(a)
+    found = np.full(len(columns), np.nan)
+    # Columns that lack the same models are ranked together; bits packed into bytes are much faster to compare.
+    patterns, which = np.unique(np.packbits(known, axis=1), axis=0, return_inverse=True)
+    for k in range(len(patterns)):
+        own = np.flatnonzero(which.reshape(-1) == k)
+        rows = np.flatnonzero(known[own[0]])
         if len(rows) >= FEWEST:
-            found[which] = pearson(rankdata(a[rows])[None], rankdata(columns[np.ix_(rows, which)], axis=0).T)
+            found[own] = rank_correlation(a[rows], columns[np.ix_(own, rows)])
     return found[0] if b.ndim == 1 else found
+
+
+def rank_correlation(x: Floats, y: Floats) -> Floats:
+    """Spearman's rho over the last axis, x (M,) or (P, M) and y (P, M), nothing missing; NaN where either is constant."""
+    a, b = (_ranks(np.atleast_2d(v)) - (np.shape(v)[-1] + 1) / 2 for v in (x, y))
+    product, norm = np.sum(a * b, axis=1), np.sqrt(np.sum(a * a, axis=1) * np.sum(b * b, axis=1))
+    return np.divide(product, norm, out=np.full(len(product), np.nan), where=norm > 0)
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks (P, M) along the last axis, ties sharing their mean; scipy does it too, and slower."""
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    place = np.arange(values.shape[1])
+    is_new = ordered[:, 1:] != ordered[:, :-1]
+    edge = np.ones((len(values), 1), dtype=bool)
+    first = np.maximum.accumulate(np.where(np.hstack([edge, is_new]), place, 0), axis=1)
+    last = np.minimum.accumulate(np.where(np.hstack([is_new, edge]), place, len(place))[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=1)
+    return ranks
 
 
 def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
@@ -91,23 +114,20 @@ def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike)
     return Test(rho, p_value(rho, rhos) if drawn.shape[1] else math.nan, spearman_p(rho, n), n, rhos)
 
 
-def bootstrap(
-    encoding: ArrayLike, disparity: ArrayLike, *, value: float, rng: np.random.Generator, level: float = 0.95
-) -> Interval:
-    """Interval of rho over models and examples: draws (M, B) over the rows' resamples, models drawn anew for each of them."""
+def bootstrap(encoding: ArrayLike, disparity: ArrayLike, *, rng: np.random.Generator) -> Floats:
+    """Rho (B,) over models and examples: draws (M, B) over the rows' resamples, models drawn anew for each of them."""
     e, d = np.asarray(encoding, dtype=np.float64), np.asarray(disparity, dtype=np.float64)
     if e.shape != d.shape or e.ndim != 2:
         raise DataError(f"found draws of shapes {e.shape} and {d.shape}; expected (M, B) twice")
     M, B = e.shape
+    draws = np.full(B, np.nan)
     if M < FEWEST:
-        return Interval(value, math.nan, math.nan, B, B, f"{M} models", level)
+        return draws
     which = rng.integers(0, M, (M, B))
     x, y = np.take_along_axis(e, which, axis=0), np.take_along_axis(d, which, axis=0)
     whole = ~(np.isnan(x) | np.isnan(y)).any(axis=0)
-    draws = np.full(B, np.nan)
-    if whole.any():
-        draws[whole] = pearson(rankdata(x[:, whole], axis=0).T, rankdata(y[:, whole], axis=0).T)
-    return interval(value, draws, level, "rho is undefined")
+    draws[whole] = rank_correlation(x[:, whole].T, y[:, whole].T)
+    return draws
 
 
 def over_floors(encoding: ArrayLike, disparity: ArrayLike, performance: ArrayLike, floors: ArrayLike) -> tuple[Floats, Floats]:
@@ -120,12 +140,20 @@ def over_floors(encoding: ArrayLike, disparity: ArrayLike, performance: ArrayLik
 
 @dataclass(frozen=True)
 class Difference:
-    """Correlation in one family less that of another; p by exchanging models between them."""
+    """Correlation in one family less that of another.
+
+    Attributes
+    ----------
+    p : by exchanging models between them, as if models of one family were independent
+    low, high : 95 % interval over models and examples, where their draws are known; it is the stricter of the two
+    """
 
     value: float
     p: float
     rhos: tuple[float, float]
     n: tuple[int, int]
+    low: float = math.nan
+    high: float = math.nan
 
 
 def difference(
@@ -157,8 +185,7 @@ def difference(
     order = rng.permuted(np.broadcast_to(np.arange(pooled.shape[1]), (P, pooled.shape[1])), axis=1)
     drawn = []
     for part in (order[:, : sizes[0]], order[:, sizes[0] :]):
-        ranks = [rankdata(pooled[k][part], axis=1) for k in range(2)]
-        drawn.append(pearson(ranks[0], ranks[1]))
+        drawn.append(rank_correlation(pooled[0][part], pooled[1][part]))
     return Difference(value, p_value(value, drawn[0] - drawn[1]), (rhos[0], rhos[1]), (sizes[0], sizes[1]))
 
 
