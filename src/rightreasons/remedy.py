@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.errors import NotRun
-from rightreasons.evidence import Evidence
+from rightreasons.evidence import Evidence, View
 from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Heatmap, Table
 from rightreasons.stats import groups
 from rightreasons.stats.groups import SMALLEST_GROUP
@@ -131,6 +131,8 @@ def remedy(
     B: int = 10_000,
     name: str = "remedy",
     mitigation: Mapping[str, Any] | None = None,
+    question: str = QUESTION,
+    change: str = "",
 ) -> Finding:
     """The finding of a mitigation from the evidence of both models on the test rows that neither was fitted on.
 
@@ -138,12 +140,10 @@ def remedy(
     ----------
     attribute : whose groups are compared; the cohort's first by default
     mitigation : `card["mitigation"]` of the new model
+    change : what made the difference, in words; the mitigation by default
     """
-    first, second = before.on("test"), after.on("test")
-    shared = set(first.cohort.id) & set(second.cohort.id)
-    if not shared:
-        raise NotRun("no test row is new to both models")
-    one, other = (view.select(np.array([i in shared for i in view.cohort.id])) for view in (first, second))
+    order = _outputs(before, after)
+    one, other = _shared(before.on("test"), after.on("test"))
     decided, changed = one.decisions(), other.decisions()
     a = decided.cohort.attribute(attribute) if decided.cohort.attributes else None
     codes = a.values if a is not None and a.kind == "categorical" else None
@@ -151,7 +151,7 @@ def remedy(
     comparison = compare(
         decided.label[keep],
         decided.probability.argmax(axis=1)[keep],
-        changed.probability.argmax(axis=1)[keep],
+        changed.probability[:, order].argmax(axis=1)[keep],
         None if codes is None else codes[keep],
         rng=task_rng(seed, "remedy"),
         twins=_twins(before, after, decided.cohort.id[keep], decided, changed, keep),
@@ -161,7 +161,15 @@ def remedy(
         B=B,
     )
     return finding(
-        comparison, name=name, model=after.card.name, of=before.card.name, mitigation=mitigation, seed=seed, settings={"B": B}
+        comparison,
+        name=name,
+        model=after.card.name,
+        of=before.card.name,
+        mitigation=mitigation,
+        seed=seed,
+        settings={"B": B},
+        question=question,
+        change=change,
     )
 
 
@@ -178,15 +186,17 @@ def finding(
     exhibits: Sequence[Exhibit] = (),
     more: str = "",
     question: str = QUESTION,
+    change: str = "",
 ) -> Finding:
     """A comparison as a finding of the row *remedy*; it describes and gives no verdict.
 
     Parameters
     ----------
     more : a further sentence, such as whether the gain is specific to a map
+    change : what made the difference, in words; the mitigation by default
     """
     told = _without_arrays(mitigation or {}) if mitigation else {}
-    method = str(told.get("method") or "the mitigation")
+    method = change or str(told.get("method") or "the mitigation")
     return Finding(
         name=name,
         audit="remedy",
@@ -197,7 +207,7 @@ def finding(
         estimates=tuple(_estimates(comparison)),
         checks=(*_checks(comparison, told), *checks),
         exhibits=(*_exhibits(comparison, of or "before", model or "after"), *exhibits),
-        settings={**dict(settings or {}), **({"mitigation": told} if told else {})},
+        settings={**dict(settings or {}), **({"before": of} if of else {}), **({"mitigation": told} if told else {})},
         model=model,
         cohort="test" if comparison.rows == "test rows" else "audit",
         attribute=comparison.attribute,
@@ -347,6 +357,28 @@ def _mean_of(values: np.ndarray) -> Draws:
             return np.asarray(weight @ values[known] / np.where(total > 0, total, np.nan))
 
     return draw
+
+
+def _outputs(before: Evidence, after: Evidence) -> list[int]:
+    """Where the outputs of the first model stand among those of the second."""
+    one, other = before.card, after.card
+    if one.target != other.target or sorted(map(str, one.classes)) != sorted(map(str, other.classes)):
+        raise NotRun(
+            f"{one.name} answers {one.target or 'the label'} with {list(one.classes)} and {other.name} "
+            f"{other.target or 'the label'} with {list(other.classes)}: only models of one question can be compared"
+        )
+    place = [str(value) for value in other.classes]
+    return [place.index(str(value)) for value in one.classes]
+
+
+def _shared(before: View, after: View) -> tuple[View, View]:
+    """The rows that both have, in one order."""
+    place = {row: k for k, row in enumerate(after.cohort.id)}
+    kept = [(k, place[row]) for k, row in enumerate(before.cohort.id) if row in place]
+    if not kept:
+        raise NotRun("no test row is new to both models")
+    rows = np.array(kept)
+    return before.select(rows[:, 0]), after.select(rows[:, 1])
 
 
 def _twins(

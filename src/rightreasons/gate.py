@@ -1,0 +1,295 @@
+"""Findings to an exit status: a policy of what must hold, one check each, as a line for people and JUnit XML for machines."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+from xml.etree import ElementTree
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rightreasons.case import Case, cases
+from rightreasons.errors import DataError, SettingError
+from rightreasons.families import suggest
+from rightreasons.findings import Estimate, Finding, Verdict, as_line, as_xml, write_atomically
+
+Outcome = Literal["passed", "failed", "skipped"]
+Pattern = Annotated[str, Field(min_length=1)]
+
+
+# ---- the policy ----------------------------------------------------------------------------------------------------------
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Which(_Table):
+    """Which findings are meant; names may be patterns, as of files."""
+
+    finding: Pattern = "*"
+    audit: Pattern = "*"
+    attribute: Pattern = "*"
+    model: Pattern = "*"
+
+    def means(self, finding: Finding | _Said) -> bool:
+        return all(_named(getattr(finding, _FIELD[key]), getattr(self, key)) for key in _FIELD)
+
+    def __str__(self) -> str:
+        said = [f"{key} {getattr(self, key)}" for key in _FIELD if getattr(self, key) != "*"]
+        return ", ".join(said) or "every finding"
+
+
+_FIELD = {"finding": "name", "audit": "audit", "attribute": "attribute", "model": "model"}
+
+
+class Threshold(_Which):
+    """What an estimate must reach.
+
+    Parameters
+    ----------
+    estimate : its name, or a pattern
+    by : "value", or "interval" where all of the interval must reach it
+    """
+
+    estimate: Pattern
+    at_least: float | None = None
+    at_most: float | None = None
+    by: Literal["value", "interval"] = "value"
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a threshold needs at_least or at_most")
+        return self
+
+
+class Accepted(_Which):
+    """A verdict that is known and borne, with the reason."""
+
+    verdict: Literal["shortcut", "inconclusive"]
+    reason: Annotated[str, Field(min_length=1)]
+
+
+class Policy(_Table):
+    """What must hold of findings.
+
+    Parameters
+    ----------
+    judge : whose verdicts: of every finding, of the cases (one for each model and attribute, over all audits), or of both
+    allow_inconclusive : True, or which findings or audits may be inconclusive; "case*" for cases
+    allow_not_run : the same of findings that did not run; True by default, for an audit runs what the data allow
+    required : findings or audits that must be there and have run
+    """
+
+    judge: Literal["both", "findings", "cases"] = "both"
+    allow_inconclusive: bool | tuple[Pattern, ...] = False
+    allow_not_run: bool | tuple[Pattern, ...] = True
+    required: tuple[Pattern, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Policy:
+        try:
+            told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingError(f"the policy {str(path)!r} cannot be read: {error.strerror or error}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingError(f"the policy {str(path)!r} is not TOML: {error}") from error
+        return cls.of(told, str(path))
+
+    @classmethod
+    def of(cls, told: dict[str, Any], where: str = "policy") -> Policy:
+        _refuse_unknown(told, cls, where)
+        for table, kind in (("thresholds", Threshold), ("accepted", Accepted)):
+            entries = told.get(table, [])
+            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+                raise SettingError(f"{where}: {table} is not a list of tables: begin each with [[{table}]]")
+            for number, entry in enumerate(entries, 1):
+                _refuse_unknown(entry, kind, f"{where}: [[{table}]] number {number}")
+        try:
+            return cls.model_validate(_tuples(told))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+            raise SettingError(f"{where}: {place}: {first['msg']} (found {first['input']!r})") from error
+
+
+def _refuse_unknown(told: dict[str, Any], kind: type[BaseModel], where: str) -> None:
+    for key in told:
+        if key not in kind.model_fields:
+            raise SettingError(f"{where} has no key {key!r}; {suggest(key, kind.model_fields)}")
+
+
+def _tuples(told: Any) -> Any:
+    """TOML's arrays as tuples, which strict fields ask for; a whole number is a number too."""
+    if isinstance(told, list):
+        return tuple(_tuples(item) for item in told)
+    if isinstance(told, dict):
+        return {key: float(value) if type(value) is int else _tuples(value) for key, value in told.items()}
+    return told
+
+
+# ---- judging -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One thing that was checked; `group` is the finding or case that it is about."""
+
+    group: str
+    name: str
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a policy says of findings."""
+
+    items: tuple[Judged, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.of("failed")
+
+    @property
+    def exit_status(self) -> int:
+        return 0 if self.passed else 1
+
+    def of(self, outcome: Outcome) -> list[Judged]:
+        return [item for item in self.items if item.outcome == outcome]
+
+    def one_line(self) -> str:
+        counts = ", ".join(f"{len(self.of(outcome))} {outcome}" for outcome in get_args(Outcome))
+        failed = "; ".join(f"{item.group}: {item.why}" for item in self.of("failed"))
+        return as_line(f"gate: {'PASS' if self.passed else 'FAIL'}: {counts}{': ' if failed else ''}{failed}")
+
+    def junit(self, name: str = "rightreasons") -> bytes:
+        """JUnit XML, as CI systems read it."""
+        counts = {"tests": len(self.items), "failures": len(self.of("failed")), "skipped": len(self.of("skipped")), "errors": 0}
+        attributes = {key: str(value) for key, value in counts.items()}
+        suites = ElementTree.Element("testsuites", attributes)
+        suite = ElementTree.SubElement(suites, "testsuite", {"name": as_xml(name), **attributes})
+        for item in self.items:
+            element = ElementTree.SubElement(suite, "testcase", {"classname": as_xml(item.group), "name": as_xml(item.name)})
+            if item.outcome != "passed":
+                tag = "failure" if item.outcome == "failed" else "skipped"
+                ElementTree.SubElement(element, tag, {"message": as_xml(item.why)}).text = as_xml(item.why)
+            elif item.why:
+                ElementTree.SubElement(element, "system-out").text = as_xml(item.why)
+        ElementTree.indent(suites)
+        return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True) + b"\n"
+
+    def save_junit(self, path: str | os.PathLike[str], name: str = "rightreasons") -> Path:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, self.junit(name))
+        return target
+
+
+def judge(findings: Iterable[Finding], policy: Policy | None = None) -> Judgement:
+    """Check findings against a policy: every verdict, every finding that must be there, every threshold.
+
+    Findings that say nothing leave nothing to pass: where no verdict was given and no threshold checked, the gate fails.
+    """
+    given, rules = list(findings), policy or Policy()
+    if not given:
+        raise DataError("there are no findings to judge; run an audit first")
+    judged = [_Said.of(case) for case in cases(given)] if rules.judge != "findings" else []
+    judged += [_Said.of(f) for f in given if f.verdict is not None or f.not_run] if rules.judge != "cases" else []
+    items = [_verdict(said, rules) for said in judged]
+    items += [item for pattern in rules.required for item in _required(pattern, given)]
+    items += [item for threshold in rules.thresholds for item in _threshold(threshold, given, rules)]
+    if all(item.outcome == "skipped" for item in items):
+        items.append(Judged("findings", "something was judged", "failed", "no verdict was given and no threshold checked"))
+    return Judgement(tuple(items))
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Whose verdict it is, of a finding or of a case."""
+
+    name: str
+    audit: str
+    attribute: str
+    model: str
+    verdict: Verdict
+    sentence: str
+    not_run: str = ""
+
+    @classmethod
+    def of(cls, source: Finding | Case) -> _Said:
+        same = {key: getattr(source, key) for key in ("attribute", "model", "verdict", "sentence")}
+        if isinstance(source, Finding):
+            return cls(**same, name=source.name, audit=source.audit, not_run=source.not_run)
+        return cls(**same, name=" ".join(filter(None, ("case", source.model, source.attribute))), audit="case")
+
+
+def _verdict(said: _Said, rules: Policy) -> Judged:
+    name = "verdict"
+    if said.not_run:
+        allowed = _allows(rules.allow_not_run, said)
+        return Judged(said.name, name, "skipped" if allowed else "failed", f"not run: {said.not_run}")
+    why = f"{said.verdict}: {said.sentence}"
+    if said.verdict == "no evidence":
+        return Judged(said.name, name, "passed", why)
+    if borne := next((a for a in rules.accepted if a.verdict == said.verdict and a.means(said)), None):
+        return Judged(said.name, name, "passed", f"{why} Accepted: {borne.reason}")
+    if said.verdict == "inconclusive" and _allows(rules.allow_inconclusive, said):
+        return Judged(said.name, name, "skipped", why)
+    return Judged(said.name, name, "failed", why)
+
+
+def _required(pattern: str, findings: Sequence[Finding]) -> Iterable[Judged]:
+    name = f"required: {pattern}"
+    meant = [f for f in findings if _named(f.name, pattern) or _named(f.audit, pattern)]
+    if not meant:
+        yield Judged(pattern, name, "failed", f"there is no such finding; {suggest(pattern, [f.name for f in findings])}")
+    for finding in meant:
+        yield Judged(finding.name, name, "failed" if finding.not_run else "passed", finding.not_run)
+
+
+def _threshold(rule: Threshold, findings: Sequence[Finding], rules: Policy) -> Iterable[Judged]:
+    meant = [finding for finding in findings if rule.means(finding) and not finding.not_run]
+    found = [(f, e) for f in meant for e in f.estimates if _named(e.name, rule.estimate)]
+    bounds = (("at least", rule.at_least), ("at most", rule.at_most))
+    name = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    if not found:
+        known = [e.name for f in meant for e in f.estimates]
+        yield Judged(str(rule), f"{rule.estimate} {name}", "failed", f"no such estimate; {suggest(rule.estimate, set(known))}")
+    for finding, estimate in found:
+        outcome, why = _reaches(rule, estimate)
+        if outcome is None:
+            allowed = _allows(rules.allow_inconclusive, finding)
+            yield Judged(finding.name, f"{estimate.name} {name}", "skipped" if allowed else "failed", why)
+        else:
+            yield Judged(finding.name, f"{estimate.name} {name}", "passed" if outcome else "failed", why)
+
+
+def _reaches(rule: Threshold, estimate: Estimate) -> tuple[bool | None, str]:
+    """Whether the estimate keeps the bounds, None where that cannot be said; and the numbers."""
+    low, high = (estimate.low, estimate.high) if rule.by == "interval" else (estimate.value, estimate.value)
+    said = f"{estimate}"
+    if (rule.at_least is not None and low is None) or (rule.at_most is not None and high is None):
+        return None, f"{said}: {'no interval' if estimate.value is not None else 'undefined'}"
+    kept = (rule.at_least is None or (low is not None and low >= rule.at_least)) and (
+        rule.at_most is None or (high is not None and high <= rule.at_most)
+    )
+    return kept, said
+
+
+def _named(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _allows(rule: bool | tuple[str, ...], finding: Finding | _Said) -> bool:
+    if isinstance(rule, bool):
+        return rule
+    return any(_named(finding.name, pattern) or _named(finding.audit, pattern) for pattern in rule)

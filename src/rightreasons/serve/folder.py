@@ -1,0 +1,282 @@
+"""What there is to be served: studies and audits below one folder, how far they are, and their files. It only reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from rightreasons.errors import DataError
+from rightreasons.findings import Finding
+from rightreasons.study.record import DONE, FAILED, PLAN, PLANNED, ROW, RUN, RUNNING, Study
+
+T = TypeVar("T")
+
+PAGE, FINDINGS = "report.html", "findings"
+DOWNLOADS = ("table.parquet", "summary.parquet", "estimates.parquet")
+INSIDE = {"runs", "evidence", "findings", "cohorts", "models", "model", "references", "world", "measurements"}  # of one entry
+DEEPEST, MOST = 4, 500
+LIST_SECONDS, PROGRESS_SECONDS = 5.0, 2.0
+SHOWN_UNITS = 40
+
+
+class NotFound(Exception):
+    """There is nothing at an address that may be shown."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A study or the folder of an audit."""
+
+    path: str  # below the folder that is served, with slashes; empty for that folder itself
+    name: str
+    is_study: bool
+    has_page: bool
+    changed: float
+    verdicts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is."""
+
+    units: int
+    done: int
+    running: tuple[dict[str, Any], ...]  # unit, step, since (seconds)
+    failed: tuple[dict[str, str], ...]  # unit, error
+    planned: int
+    a_minute: float | None
+    seconds_left: float | None
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.running)
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "running": self.running[:SHOWN_UNITS], "failed": self.failed[:SHOWN_UNITS],
+                           "running_count": len(self.running), "failed_count": len(self.failed)})  # fmt: skip
+
+
+class Folder:
+    """The one folder that may be seen. What is asked for often is kept for a moment, so that watchers cost little."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).resolve()
+        if not self.root.is_dir():
+            raise DataError(f"{root} is no folder")
+        self._entries = _Kept(LIST_SECONDS)
+        self._progress: dict[str, _Kept] = {}
+        self._units: dict[str, _Units] = {}
+        self._lock = Lock()
+
+    # ---- addresses -----------------------------------------------------------------------------------------------------
+
+    def at(self, address: str) -> Path:
+        """The path at an address below the root; whatever would lead elsewhere is not found.
+
+        An address is decoded once. Hidden names, `..` and links that leave the folder are not found.
+        """
+        parts = [part for part in unquote(address, errors="surrogateescape").split("/") if part]
+        if any(part.startswith(".") or "\\" in part or "\0" in part for part in parts):
+            raise NotFound
+        try:
+            path = self.root.joinpath(*parts).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise NotFound from error
+        if not path.is_relative_to(self.root) or any(part.startswith(".") for part in path.relative_to(self.root).parts):
+            raise NotFound
+        return path
+
+    def entry(self, address: str) -> Entry:
+        path = self.at(address)
+        if not path.is_dir():
+            raise NotFound
+        found = _entry(self.root, path)
+        if found is None:
+            raise NotFound
+        return found
+
+    def file(self, address: str, name: str) -> Path:
+        """One of the few files of an entry that may be shown: its page, its tables, its findings."""
+        if name not in (PAGE, *DOWNLOADS) and not (name.startswith(f"{FINDINGS}/") and name.endswith(Finding.SUFFIX)):
+            raise NotFound
+        entry = self.entry(address)
+        path = self.at("/".join(quoted(part) for part in (*entry.path.split("/"), *name.split("/")) if part))
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotFound
+        return path
+
+    # ---- what is there -------------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """Studies and audits, the latest first; at most so many."""
+        return self._entries.get(lambda: sorted(self._walk(), key=lambda entry: -entry.changed))
+
+    def _walk(self) -> Iterator[Entry]:
+        found = 0
+        for place, folders, _ in os.walk(self.root):
+            depth = len(Path(place).relative_to(self.root).parts)
+            folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in INSIDE) if depth < DEEPEST else []
+            entry = _entry(self.root, Path(place))
+            if entry is not None:
+                yield entry
+                found += 1
+            if found >= MOST:
+                return
+
+    def findings(self, address: str) -> list[Finding]:
+        path = self.at(address)
+        return [_finding(file, *_stamp(file)) for file in sorted((path / FINDINGS).glob("*" + Finding.SUFFIX)) if self._may(file)]
+
+    def _may(self, file: Path) -> bool:
+        return file.resolve().is_relative_to(self.root)
+
+    def progress(self, address: str) -> Progress:
+        path = self.at(address)
+        if not path.is_dir() or _plan(path) is None:
+            raise NotFound
+        key = str(path)
+        with self._lock:
+            kept = self._progress.setdefault(key, _Kept(PROGRESS_SECONDS))
+            units = self._units.setdefault(key, _Units(path))
+        return kept.get(units.progress)
+
+
+class _Kept:
+    """A value that is made at most once in so many seconds, by one thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._lock = seconds, Lock()
+        self._made, self._value = -float("inf"), None
+
+    def get(self, make: Callable[[], T]) -> T:
+        with self._lock:
+            if time.monotonic() - self._made > self._seconds:
+                self._value, self._made = make(), time.monotonic()  # type: ignore[assignment]
+            return self._value  # type: ignore[return-value]
+
+
+def _entry(root: Path, path: Path) -> Entry | None:
+    plan, page = _plan(path), path / PAGE
+    files = [file for file in sorted((path / FINDINGS).glob("*" + Finding.SUFFIX)) if file.resolve().is_relative_to(root)]
+    if plan is None and not files and not page.is_file():
+        return None
+    relative = path.relative_to(root)
+    counts = Counter(filter(None, (_headline(file, *_stamp(file)) for file in files)))
+    changed = max(_stamp(place)[0] for place in (path, path / "runs", path / FINDINGS, page)) / 1e9
+    address = "" if relative == Path() else relative.as_posix()
+    name = str(plan["name"]) if plan else address or path.name
+    return Entry(address, name, plan is not None, page.is_file(), changed, tuple(sorted(counts.items())))
+
+
+def _plan(path: Path) -> dict[str, Any] | None:
+    """The plan of a study; None where there is none, a link, or a file of the same name that is something else."""
+    told: Any = None if (path / PLAN).is_symlink() else _json_of(path / PLAN, *_stamp(path / PLAN))
+    is_plan = isinstance(told, dict) and {"name", "units", "measured"} <= set(told) and isinstance(told["units"], dict)
+    return told if is_plan and not any("/" in unit or unit.startswith(".") for unit in told["units"]) else None
+
+
+# ---- how far a study is --------------------------------------------------------------------------------------------------
+
+
+class _Units:
+    """The units of one study; a unit's files are read again only where they have changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def progress(self) -> Progress:
+        study = Study(self._folder, _plan(self._folder) or {"units": {}})
+        told = {unit: self._unit(study, unit) for unit in study.units}
+        of = {status: [u for u in told if told[u]["status"] == status] for status in (PLANNED, RUNNING, DONE, FAILED)}
+        gaps = [b - a for a, b in pairwise(sorted(told[unit]["finished"] for unit in of[DONE]))]
+        each = median(gaps) if gaps else None
+        left = len(told) - len(of[DONE]) - len(of[FAILED])
+        now = time.time()
+        return Progress(
+            units=len(told),
+            done=len(of[DONE]),
+            running=tuple(
+                {"unit": u, "step": told[u]["step"], "since": round(max(now - told[u]["began"], 0.0))} for u in of[RUNNING]
+            ),
+            failed=tuple({"unit": u, "error": told[u]["error"]} for u in of[FAILED]),
+            planned=len(of[PLANNED]),
+            a_minute=60 / each if each else None,
+            seconds_left=each * left if each is not None and left else None,
+        )
+
+    def _unit(self, study: Study, unit: str) -> dict[str, Any]:
+        place = study.path(unit)
+        stamps = (_stamp(place / ROW), _stamp(place / RUN), study.plan["measured"])
+        if unit not in self._seen or self._seen[unit][0] != stamps:
+            if not all((place / name).resolve().is_relative_to(self._folder) for name in (ROW, RUN)):
+                raise NotFound  # a link that leaves the study
+            run = study.run(unit)
+            last = run["attempts"][-1] if run["attempts"] else {}
+            error = run.get("error") or {}
+            said = {
+                "status": study.status(unit),
+                "step": str(last.get("step", "")),
+                "began": _seconds(last.get("time", "")),
+                "finished": _seconds(run.get("finished", "")),
+                "error": f"{error.get('type', '')}: {error.get('message', '')}" if error else "",
+            }
+            self._seen[unit] = (stamps, said)
+        return self._seen[unit][1]
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------------
+
+
+def quoted(part: str) -> str:
+    """One part of an address."""
+    return quote(part, safe="", errors="surrogateescape")
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """When a file was changed and how long it is; zeros where there is none."""
+    try:
+        told = file.stat()
+    except OSError:
+        return 0, 0
+    return told.st_mtime_ns, told.st_size
+
+
+@lru_cache(maxsize=4096)
+def _headline(file: Path, changed: int, size: int) -> str:
+    """What a finding says in a word; empty where the file is no finding."""
+    told = _json_of(file, changed, size)
+    if not isinstance(told, dict) or "verdict" not in told:
+        return ""
+    return "not run" if told.get("not_run") else str(told["verdict"] or "described")
+
+
+@lru_cache(maxsize=256)
+def _finding(file: Path, changed: int, size: int) -> Finding:
+    return Finding.read(file)
+
+
+@lru_cache(maxsize=64)
+def _json_of(file: Path, changed: int, size: int) -> Any:
+    """What a JSON file holds; None where there is none that can be read."""
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp() if moment else 0.0

@@ -1,0 +1,98 @@
+"""The app in a real browser: from the list to a page, progress that moves by itself, a comparison."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rightreasons.report import report
+from rightreasons.serve import Server
+from sample_findings import EVIL, saved, some
+
+Visit = Callable[..., Any]
+UNITS = ("u0", "u1", "u2")
+
+
+def _write(folder: Path, unit: str, status: str) -> None:
+    place = folder / "runs" / unit
+    place.mkdir(parents=True, exist_ok=True)
+    began = [{"time": "2026-01-01T00:00:00+00:00", "step": "train"}]
+    (place / "run.json").write_text(json.dumps({"status": status, "attempts": began, "finished": ""}))
+    if status == "done":
+        (place / "row.json").write_text(json.dumps({"measured": "x", "columns": {}}))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name, verdict in (("before", "shortcut"), ("after", "no evidence")):
+        saved(tmp_path / name, some(EVIL, verdict=verdict))
+        report(some(EVIL, verdict=verdict), tmp_path / name / "report.html", title=f"{name} {EVIL}")
+    (tmp_path / "sweep").mkdir()
+    plan = {"name": f"sweep {EVIL}", "units": {unit: {} for unit in UNITS}, "measured": "x"}
+    (tmp_path / "sweep" / "plan.json").write_text(json.dumps(plan))
+    _write(tmp_path / "sweep", "u0", "done")
+    _write(tmp_path / "sweep", "u1", "running")
+    return tmp_path
+
+
+@pytest.fixture
+def address(place: Path) -> Iterator[str]:
+    with Server(place, port=0) as server:
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        yield server.address
+        server.stop()
+        thread.join()
+
+
+def test_one_gets_from_the_list_to_a_page_and_the_page_works(visit: Visit, address: str) -> None:
+    seen = visit(address)
+    seen.get_by_role("link", name="before", exact=True).click()
+    seen.get_by_role("link", name="Open the page").click()
+    assert seen.locator("h1").inner_text().startswith("before <script>alert(1)</script>")
+    seen.locator(".tiles > figure > button").first.click()
+    assert seen.locator("dialog").is_visible()
+    seen.locator("dialog").get_by_role("button", name="Close").click()
+    assert not seen.locator("dialog").is_visible()
+    assert seen.complaints == []
+    assert all(url.startswith((address, "data:")) for url in seen.requests)
+    # What lies in the folder may draw itself and ask nobody anything.
+    blocked = seen.evaluate("() => fetch('/').then(() => 'reached', () => 'refused')")
+    assert blocked == "refused"
+
+
+def test_progress_moves_by_itself(visit: Visit, address: str, place: Path) -> None:
+    seen = visit(f"{address}at/sweep/")
+    assert seen.locator("[data-live=done]").inner_text() == "1"
+    assert "u1" in seen.locator("tbody[data-live=running]").inner_text()
+    _write(place / "sweep", "u1", "done")
+    _write(place / "sweep", "u2", "running")
+    seen.locator("[data-live=done]", has_text="2").wait_for(timeout=15_000)
+    assert "u2" in seen.locator("tbody[data-live=running]").inner_text()
+    assert seen.complaints == []
+
+
+def test_two_audits_are_compared(visit: Visit, address: str) -> None:
+    seen = visit(address)
+    seen.locator("select[name=a]").select_option("before")
+    seen.locator("select[name=b]").select_option("after")
+    seen.get_by_role("button", name="What changed?").click()
+    assert "shortcut → no evidence" in seen.locator("main").inner_text()
+    assert seen.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("path", ["", "at/sweep/", "at/before/"])
+def test_axe_finds_no_serious_violation_in_the_app(visit: Visit, address: str, path: str, dark: bool) -> None:
+    seen = visit(address + path, dark=dark)
+    assert seen.violations() == []
+    assert "<script>alert(1)</script>" in seen.locator("main").inner_text() or path == "at/before/"
+
+
+def test_the_list_fits_a_phone(visit: Visit, address: str) -> None:
+    assert visit(address, width=390).evaluate("document.scrollingElement.scrollWidth") <= 390

@@ -1,0 +1,99 @@
+"""The example notebooks run from top to bottom, and what they show is what they say."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+Shown = list[Any]
+
+
+def code(path: Path) -> list[str]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def run(path: Path) -> tuple[dict[str, Any], Shown]:
+    """Run the cells in order, as a kernel does; gives the names, and the value of every last line."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    shown: Shown = []
+    for number, source in enumerate(code(path), 1):
+        tree = ast.parse(source)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, f"{path.name}, cell {number}", "exec"), names)
+        if last is not None:
+            shown.append(eval(compile(ast.Expression(last.value), f"{path.name}, cell {number}", "eval"), names))
+    return names, shown
+
+
+def test_there_are_three_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["fixing_a_model", "own_model", "volumes_with_atlas"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_whole_and_holds_no_output(path: Path) -> None:
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert (told["nbformat"], told["nbformat_minor"]) == (4, 5)
+    ids = [cell["id"] for cell in told["cells"]]
+    assert len(set(ids)) == len(ids)
+    for cell in told["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+            compile("".join(cell["source"]), path.name, "exec")
+    assert told["cells"][0]["cell_type"] == "markdown"
+
+
+@pytest.fixture
+def ran(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Shown]:
+    torch = pytest.importorskip("torch")
+    if request.param == "volumes_with_atlas":
+        pytest.importorskip("nibabel")
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        names, shown = run(FOLDER / f"{request.param}.ipynb")
+    finally:
+        torch.set_num_threads(threads)
+    assert os.path.getsize(names["page"]) > 20_000  # noqa: PTH202
+    for value in shown:
+        if hasattr(value, "_repr_html_"):
+            assert len(value._repr_html_()) > 50
+    return names, shown
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["own_model"], indirect=True)
+def test_an_own_model_is_audited(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, shown = ran
+    assert {f.name: f.headline for f in names["findings"]}["flips"] == "shortcut"
+    assert sum(hasattr(value, "_repr_html_") for value in shown) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["fixing_a_model"], indirect=True)
+def test_a_model_is_fixed(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, _ = ran
+    gain = names["change"].estimates[0]
+    assert gain.name == "worst-group accuracy, difference"
+    assert gain.low > 0
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["volumes_with_atlas"], indirect=True)
+def test_volumes_are_audited_in_the_regions_of_an_atlas(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, shown = ran
+    finding = names["finding"]
+    assert finding.audit == "oscar" and not finding.not_run
+    table = shown[-2]  # regions that test and attribute model use more; the cue was planted in the first
+    assert table["region"].iloc[0] == "right anterior midway"
