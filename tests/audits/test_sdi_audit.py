@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import rightreasons as rr
 from rightreasons.audits import needs_of, sdi
 from rightreasons.audits._contract import load_measurement, save_measurement, scalars
+from rightreasons.audits._sdi_effect import Effects, at_working_point, taken
 from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
@@ -150,6 +152,76 @@ def test_a_head_of_several_layers_is_read_by_its_centred_logits():
     assert np.allclose(sdi.head_read(head, z), logits - logits.mean(axis=1, keepdims=True))
 
 
+# ---- the cue's effect ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("classes", "values"), [(2, 2), (3, 4)])
+def test_the_cues_and_the_labels_effect_are_differences_of_cell_means(classes, values):
+    rng = np.random.default_rng(4)
+    p, y, a = rng.dirichlet(np.ones(classes), (2, 240)), rng.integers(0, classes, 240), rng.integers(0, values, 240)
+    found = Effects(p, y, a).draws(np.ones((1, 240), np.uint8))[0]
+    for k in range(2):
+        cell = {(u, v): p[k][(y == u) & (a == v)].mean(axis=0) for u in range(classes) for v in range(values)}
+        sizes = []
+        for v in range(values):
+            others = [w for w in range(values) if w != v]
+            away = [cell[u, v] - np.mean([cell[u, w] for w in others], axis=0) for u in range(classes)]
+            sizes.append(sum(abs(d) for d in np.mean(away, axis=0)) / 2)
+        assert found[0, k] == pytest.approx(max(sizes), abs=1e-12)
+        of = [np.mean([cell[u, v] for v in range(values)], axis=0) for u in range(classes)]
+        rest = [np.mean([of[w] for w in range(classes) if w != u], axis=0) for u in range(classes)]
+        assert found[1, k] == pytest.approx(np.mean([np.abs(o - r).sum() / 2 for o, r in zip(of, rest)]), abs=1e-12)
+
+
+def test_a_resample_is_the_effect_of_its_rows():
+    rng = np.random.default_rng(5)
+    p, y, a = rng.dirichlet(np.ones(2), (1, 90)), rng.integers(0, 2, 90), rng.integers(0, 2, 90)
+    counts = np.bincount(rng.integers(0, 90, 90), minlength=90).astype(np.uint8)[None]
+    again = np.repeat(np.arange(90), counts[0])
+    for values, continuous in ((a, False), (rng.random(90), True)):
+        whole = Effects(p[:, again], y[again], values[again], continuous=continuous).draws(np.ones((1, 90), np.uint8))
+        assert np.allclose(Effects(p, y, values, continuous=continuous).draws(counts), whole, atol=1e-12)
+
+
+def test_a_continuous_cues_effect_spans_two_standard_deviations_and_equals_the_difference_of_an_even_split():
+    rng = np.random.default_rng(6)
+    p, y, a = rng.dirichlet(np.ones(2), (1, 300)), rng.integers(0, 2, 300), rng.random(300)
+    ones = np.ones((1, 300), np.uint8)
+    slopes = [2 * np.cov(p[0][y == u, 1], a[y == u], bias=True)[0, 1] / a[y == u].std() for u in range(2)]
+    assert Effects(p, y, a, continuous=True).draws(ones)[0, 0, 0] == pytest.approx(abs(np.mean(slopes)), abs=1e-12)
+    even, order = np.arange(300) % 2, np.argsort(np.arange(300) % 4 // 2)
+    label = np.arange(300) % 4 // 2
+    both = [Effects(p[:, order], label[order], even[order].astype(float), continuous=c).draws(ones)[0] for c in (False, True)]
+    assert np.allclose(both[0], both[1], atol=1e-12)
+
+
+def test_a_push_of_all_predictions_to_one_side_is_taken_off():
+    logits = 3 * np.random.default_rng(8).standard_normal((200, 3))
+    p = softmax(logits, axis=1)
+    assert np.allclose(at_working_point(logits + np.array([4.0, -2.0, 1.0]), p.mean(axis=0)), p, atol=2e-3)
+    other = 2 * logits[::-1] + np.array([9.0, 0.0, 0.0])
+    assert np.allclose(at_working_point(other, p.mean(axis=0)).mean(axis=0), p.mean(axis=0), atol=2e-3)
+
+
+def test_what_spoils_cue_and_label_alike_takes_nothing_and_a_model_without_label_effect_loses_none():
+    effects = np.array([[[0.4, 0.2, 0.0, 0.4], [0.8, 0.4, 0.8, 0.9]]])  # as it is; both halved; the cue gone; the label more
+    assert taken(effects, True)[0] == pytest.approx([0.0, 0.4, 0.0])
+    assert taken(effects, False)[0] == pytest.approx([0.2, 0.4, 0.0])
+
+
+def test_rows_that_lack_cue_or_label_and_cells_of_few_rows_are_left_out():
+    rng = np.random.default_rng(7)
+    p, y, a = rng.dirichlet(np.ones(2), (1, 100)), rng.integers(0, 2, 100), rng.integers(0, 2, 100)
+    gone = np.arange(100) < 20
+    ones = np.ones((1, 100), np.uint8)
+    kept = Effects(p[:, ~gone], y[~gone], a[~gone]).draws(ones[:, :80])
+    assert np.array_equal(Effects(p, np.where(gone, -1, y), a).draws(ones), kept)
+    assert np.array_equal(Effects(p, y, np.where(gone, -1, a)).draws(ones), kept)
+    third = np.where(np.arange(100) < 3, 2, a)  # three rows of a value of their own
+    assert np.array_equal(Effects(p, y, third).draws(ones), Effects(p, y, np.where(third == 2, -1, third)).draws(ones))
+    assert Effects(p, y, y).problem and np.isnan(Effects(p, y, y).draws(ones)).all()
+
+
 # ---- what is measured ----------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +268,7 @@ def test_a_head_that_reads_the_cue_is_a_shortcut(file):
     finding = result_of(file, evidence_of((1.0, 1.0))).finding()
     assert finding.verdict == "shortcut"
     assert finding.sentence.startswith("Border, which takes cue from the features")
-    assert finding.estimates[0].row == "reliance" and finding.estimates[0].low > 1
+    assert finding.estimates[0].row == "reliance" and finding.estimates[0].low > 0.3
     assert Finding.from_json(finding.to_json()) == finding
 
 
@@ -206,6 +278,32 @@ def test_a_cue_that_is_encoded_and_not_read_is_no_shortcut(file, seed):
     assert result.verdict == "no evidence"
     assert result.measurement.r_sc[0, 0, 1] > 1  # the paper's ratio, of the features, is fooled
     assert result.measurement.r_sc[1, 0, 2] < 1
+
+
+def test_what_the_ratio_cannot_compare_the_cues_effect_judges(file):
+    """A content operator that moves the head as much makes R_sc 1 and leaves the verdict where it was."""
+    evidence = evidence_of((1.0, 1.0))
+    arrays = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
+    for rows in arrays.values():
+        rows["features@patches(draw=0,severity=0.2)"] = 0.0 * rows["features"]
+    fragile = Evidence.from_arrays({c: evidence.on(c).cohort for c in arrays}, arrays, head=evidence.head)
+    assert result_of(file, fragile).verdict == "shortcut"
+    assert result_of(file, fragile, decide="ratio").verdict == "inconclusive"
+    assert result_of(file, evidence, decide="ratio").verdict == "shortcut"
+    with pytest.raises(SettingError, match="decide"):
+        result_of(file, evidence, decide="cues")
+
+
+def test_an_operator_that_silences_the_model_speaks_for_nothing(tmp_path):
+    """Under it neither cue nor label has an effect, and the probe reads nothing: that is no reliance."""
+    file = str(replace(CALIBRATED, operators=OPERATORS[:1]).save(tmp_path / "s.json"))
+    evidence = evidence_of((1.0, 1.0))
+    arrays = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
+    for rows in arrays.values():
+        rows[nuisance_recipe("features", OPERATORS[0], 0)] = 0.0 * rows["features"]
+    result = result_of(file, Evidence.from_arrays({c: evidence.on(c).cohort for c in arrays}, arrays, head=evidence.head))
+    assert result.touches.all() and not result.takes.any()
+    assert result.verdict == "inconclusive" and "label's effect" in result.problem
 
 
 def test_without_the_cue_in_the_features_nothing_can_be_judged(file):
@@ -238,7 +336,7 @@ def test_content_that_changes_pixels_otherwise_is_not_compared_with(tmp_path):
     moved = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
     moved["test"][name] = np.full(len(moved["test"][name]), 0.3)
     rows = {c: evidence.on(c).cohort for c in ("audit", "test")}
-    result = result_of(file, Evidence.from_arrays(rows, moved, head=evidence.head))
+    result = result_of(file, Evidence.from_arrays(rows, moved, head=evidence.head), decide="ratio")
     assert result.verdict == "inconclusive" and np.isnan(result.measurement.r_sc).all()
     assert "patches changes pixels 3.00 times as much" in result.measurement.reason[0]
 
@@ -314,6 +412,11 @@ def test_a_model_beside_a_frozen_panel_changes_no_other_index(file, tmp_path):
         for one, two in zip(first.others, second.others):
             assert first.index(one[1], space) == second.index(two[1], space)
     assert second.panel == first.panel
+    middle = first.others[1][1]
+    found = first.index_interval(middle, 1)
+    twin = sdi.combine(middle.component_draws[:, 1], first.panel.limits(1))
+    assert found.value == first.index(middle, 1) and (found.low, found.high) == tuple(np.quantile(twin, [0.025, 0.975]))
+    assert found.low < found.value < found.high
     indices = [second.index(m, 1) for _, m in second.others]
     assert indices[0] < indices[1] < indices[2]
     third = result_of(file, {"test": other}, panel=frozen)
@@ -330,7 +433,11 @@ def test_the_page_has_bars_components_ablations_and_the_gallery(file, tmp_path):
     assert isinstance(titles["What the operators do"], Gallery) and len(titles["What the operators do"].items) == 2
     assert isinstance(titles["The index from one family of operators"], Table)
     assert len(titles["Components of the index"].rows) == 8
-    assert {"Every operator", "The index from fewer components"} <= set(titles)
+    assert {
+        "Every operator and the cue",
+        "Every operator and content of equal pixel change",
+        "The index from fewer components",
+    } <= set(titles)
 
 
 def test_files_that_are_something_else_are_refused(file, tmp_path):

@@ -214,3 +214,30 @@ def test_killed_fills_go_on_and_end_in_the_same_bytes(tmp_path, monkeypatch):
     assert len(opened) == 20 - 2 * 3  # chunks with a mark: one of the second run, one of the third
     monkeypatch.undo()
     np.testing.assert_array_equal(found, literal(cohort))
+
+
+# ---- the field of view ---------------------------------------------------------------------------------------------------
+
+
+def test_the_field_of_view_is_computed_once_for_round_and_collimated_and_full_images(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    row, column = np.mgrid[:20, :20] - 9.5
+    fields = [np.hypot(row, column) < 8, (np.abs(row) < 6) & (np.abs(column) < 8), np.ones((20, 20), bool)] * 2
+    for k, field in enumerate(fields):
+        Image.fromarray((rng.integers(90, 250, (20, 20, 3)) * field[..., None]).astype(np.uint8)).save(tmp_path / f"{k}.png")
+    columns = {"id": list("abcdef"), "image": [f"{k}.png" for k in range(6)], "label": [0, 1] * 3}
+    cohort, geometry = Cohort.from_columns(columns, root=tmp_path), Geometry((20, 20))
+    found = Facts(tmp_path / "facts", cohort, geometry).field_of_view()
+    np.testing.assert_array_equal(found, np.stack(fields))
+    np.testing.assert_array_equal(Facts(None, cohort, geometry).field_of_view(), found)
+    monkeypatch.setattr(facts_module, "field_of_view", None)
+    np.testing.assert_array_equal(Facts(tmp_path / "facts", cohort, geometry).field_of_view(), found)
+
+
+def test_a_hole_that_the_border_does_not_reach_belongs_to_the_field():
+    bright = np.zeros((9, 9))
+    bright[2:7, 2:7] = 0.8
+    bright[4, 4] = 0.0
+    field = facts_module.field_of_view(bright)
+    assert field[4, 4] and field.sum() == 25
+    assert facts_module.field_of_view(np.zeros((9, 9))).all() and facts_module.field_of_view(np.full((9, 9), 0.5)).all()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 
 from rightreasons import perturbations  # noqa: E402
 from rightreasons.audits import Need  # noqa: E402
-from rightreasons.data import planted  # noqa: E402
+from rightreasons.data import images, planted  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.extraction import extract  # noqa: E402
@@ -45,8 +45,8 @@ def seeded(name: str, n: int, draw: int = 0) -> np.ndarray:
 
 def test_the_operators_are_those_that_the_method_asks_for():
     assert set(NUISANCE) == {
-        "border", "unborder", "resize", "pad", "periphery", "tags", "channels", "cast", "illumination", "histogram", "jpeg",
-        "blur", "grain",
+        "border", "unborder", "resize", "pad", "periphery", "tags", "channels", "cast", "illumination", "flatfield",
+        "histogram", "jpeg", "blur", "grain",
     }  # fmt: skip
     assert set(CONTENT) == {"contrast", "elastic", "patches"}
 
@@ -80,10 +80,12 @@ def test_more_severity_changes_more(name, pictures):
     each = seeded(name, 6)
     change = [float((ALL[name](pictures, each, severity=s) - pictures).square().mean().sqrt()) for s in (0.05, 0.3, 0.6, 1.0)]
     assert change == sorted(change)
-    assert name == "periphery" or change[-1] > 0.01  # the surround of these pictures is black as it is
+    assert (
+        name in ("periphery", "flatfield") or change[-1] > 0.01
+    )  # black is around these pictures as it is, and even light in them
 
 
-@pytest.mark.parametrize("name", set(ALL) - {"unborder", "periphery", "histogram", "blur", "jpeg"})
+@pytest.mark.parametrize("name", set(ALL) - {"unborder", "periphery", "flatfield", "histogram", "blur", "jpeg"})
 def test_another_draw_is_another_change(name, pictures):
     first, second = (ALL[name](pictures, seeded(name, 6, draw), severity=0.6) for draw in (0, 1))
     assert not torch.equal(first, second)
@@ -149,6 +151,71 @@ def test_gains_leave_black_black_and_a_cast_leaves_the_mean_gain_at_one():
         assert torch.equal(operator(black, seeded("x", 2), severity=1.0), black)
 
 
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory) -> tuple[torch.Tensor, torch.Tensor]:
+    """Planted eyes with lesions (n, 3, 48, 48) in [0, 1], and the lesions' masks (n, 48, 48)."""
+    folder = tmp_path_factory.mktemp("eyes")
+    cohort = planted.fundus(folder, n=40, n_external=0, pixels=48, cue="none", seed=0)
+    ill = cohort.select(cohort.label == 1)
+    geometry = images.Geometry((48, 48))
+    pixels = np.stack([images.load(r, geometry, root=ill.root) for r in ill.image])
+    masks = np.stack([images.load_mask(r, geometry, root=ill.root) for r in ill.mask])
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(masks)
+
+
+@pytest.mark.parametrize(("name", "severity"), [("border", 0.6), ("unborder", 1.0), ("periphery", 1.0), ("tags", 1.0)])
+def test_what_is_done_around_the_object_leaves_every_lesion_to_the_bit(name, severity, eyes):
+    pixels, lesions = eyes
+    changed = NUISANCE[name](pixels, seeded(name, len(pixels)), severity=severity)
+    inside = lesions[:, None].expand_as(pixels)
+    assert torch.equal(changed[inside], pixels[inside])
+    assert name == "periphery" or not torch.equal(changed, pixels)  # the surround of these eyes is black as it is
+
+
+@pytest.mark.parametrize("name", ["channels", "cast", "illumination", "grain"])
+def test_gains_and_noise_do_to_a_lesion_what_they_do_to_plain_grey(name, eyes):
+    """The documented effect and no other: times a gain, or plus noise, that do not depend on what is seen."""
+    pixels, lesions = eyes
+    each = seeded(name, len(pixels))
+    on_grey = NUISANCE[name](torch.full_like(pixels, 0.5), each, severity=0.5)
+    expected = pixels + (on_grey - 0.5) if name == "grain" else pixels * (on_grey / 0.5)
+    inside = lesions[:, None].expand_as(pixels)
+    changed = NUISANCE[name](pixels, each, severity=0.5)
+    assert torch.allclose(changed[inside], expected.clamp(0, 1)[inside], atol=1e-6)
+    assert not torch.equal(changed[inside], pixels[inside])
+
+
+def test_a_lesion_moves_with_its_image_when_that_is_padded(eyes):
+    pixels, lesions = eyes
+    each = seeded("pad", len(pixels))
+    changed = nuisance.pad(pixels, each, severity=0.5)
+    moved = nuisance.pad(lesions[:, None].float(), each, severity=0.5) - nuisance.pad(
+        torch.zeros_like(pixels[:, :1]), each, severity=0.5
+    )
+    before, after = (_weighted(p, w) for p, w in ((pixels, lesions[:, None].float()), (changed, moved)))
+    assert float((before - after).abs().max()) < 0.06  # small spots, read between pixels
+
+
+def _weighted(pixels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (pixels * weight).sum((2, 3)) / weight.sum((2, 3))
+
+
+def test_evening_the_light_takes_a_gradient_and_leaves_colours(eyes):
+    pixels, _ = eyes
+    slope = torch.linspace(0.75, 1.25, 48)
+    uneven = (pixels * 0.8 * slope).clamp(0, 1)
+    seen = _fields.aperture(uneven)
+    even = nuisance.flatfield(uneven, seeded("flatfield", len(pixels)), severity=1.0)
+    middle = (seen.distance < 0.8)[:, None]
+    tilt = [
+        ((p * middle)[..., 24:].sum((1, 2, 3)) / (p * middle)[..., :24].sum((1, 2, 3)) - 1).abs().mean() for p in (uneven, even)
+    ]
+    assert float(tilt[1]) < 0.4 * float(tilt[0])
+    inside = middle & (even < 1).all(1, keepdim=True)
+    assert float(((even[:, :1] * uneven[:, 1:] - even[:, 1:] * uneven[:, :1]).abs() * inside).max()) < 1e-6
+    assert torch.equal(even[~seen.field[:, None].expand_as(even)], uneven[~seen.field[:, None].expand_as(even)])
+
+
 def test_histogram_matching_gives_the_reference_and_keeps_the_order(pictures):
     matched = nuisance.histogram(pictures[2:3], seeded("histogram", 1), severity=1.0, mean=0.4, sd=0.1)
     assert torch.allclose(matched.mean((0, 2, 3)), torch.tensor(0.4), atol=0.01)
@@ -197,7 +264,6 @@ def test_the_field_of_view_of_a_batch_is_that_of_its_images(pictures):
     for batch in (pictures, maze):
         twin = np.stack([tokens.field_of_view(p) for p in batch.numpy()])
         assert np.array_equal(_fields.field_of_view(batch).numpy(), twin)
-    assert _fields.DARK == tokens.DARK
 
 
 def test_the_outline_is_round_for_a_fundus_and_straight_for_an_x_ray(pictures):

@@ -12,10 +12,11 @@ pytestmark = pytest.mark.torch
 
 from rightreasons import perturbations  # noqa: E402
 from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, KEPT, REDUCED, REFERENCE, Severities  # noqa: E402
+from rightreasons.data import images  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.perturbations import calibration  # noqa: E402
+from rightreasons.perturbations import calibration, nuisance  # noqa: E402
 from rightreasons.perturbations.calibration import bisect, calibrate  # noqa: E402
 
 SIDE = 24
@@ -92,6 +93,29 @@ def test_bisection_finds_the_largest_severity_within_the_tolerance():
     assert np.isnan(bisect(lambda s: 0.5, 0.3, 0.02))
 
 
+def test_the_drop_is_equation_13(world):
+    """Twin: the AUC of pairs, before and after, of the logits of the baseline; severities that are kept stay within 0.02."""
+    baseline, rows = model(0.1, 5.0), world.on("val")
+    found = calibrate(baseline, world, operators=["border", "tags", "grain"])
+    assert max(o.drop for o in found.operators) > 0.3
+    x = (
+        torch.from_numpy(np.stack([images.load(r, baseline.geometry, root=rows.root) for r in rows.image])).permute(0, 3, 1, 2)
+        / 255
+    )
+
+    def pairs(pixels: torch.Tensor) -> float:
+        with torch.inference_mode():
+            logits = baseline.logits((pixels - baseline.mean[0]) / baseline.std[0]).double()
+        score = (logits[:, 1] - logits[:, 0]).numpy()
+        of = [(p > q) + 0.5 * (p == q) for p in score[rows.label == 1] for q in score[rows.label == 0]]
+        return float(np.mean(of))
+
+    for o in found.operators:
+        changed = getattr(nuisance, o.operator)(x, perturbations.seeds(rows.id, o.operator), severity=o.severity)
+        assert o.drop == pytest.approx(pairs(x) - pairs(changed), abs=1e-6)
+        assert o.status not in (KEPT, REDUCED) or o.drop <= 0.02
+
+
 def test_a_baseline_on_the_cue_is_seen_against_a_balanced_reference(world):
     operators = ["border", "cast", "periphery"]
     found = calibrate(model(0.1, 5.0), _without_mask(world), reference=model(5.0, 0.0), operators=operators)
@@ -138,7 +162,14 @@ def test_severities_are_stored_and_read_and_not_made_again_for_another_model(wor
     with pytest.raises(SettingError, match="another file"):
         calibrate(model(4.0, 0.0), world, operators=["cast"], out=path)
     names = [name for name, _, _ in made.pictures]
-    assert names.count("cast") == 3 and names[0] == "as it is" and names.count("elastic") == 3
+    assert [names.count(name) for name in ("field of view", "as it is", "cast", "elastic")] == [4, 1, 3, 3]
+    with pytest.raises(SettingError, match="references"):
+        calibrate(model(5.0, 0.0), world, operators=["cast"], references={"cast": 0.2}, out=path)
+
+
+def test_other_reference_severities_are_where_calibration_starts(world):
+    found = of(calibrate(model(5.0, 0.0), world, operators=["cast", "grain"], references={"cast": 0.2}))
+    assert (found["cast"].severity, found["grain"].severity) == (0.2, REFERENCE["grain"])
 
 
 def test_rows_and_operators_that_cannot_serve_are_refused(world):

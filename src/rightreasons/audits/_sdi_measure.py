@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
+from rightreasons.audits._sdi_effect import LABELLED, Effects, at_working_point, taken
 from rightreasons.audits._sdi_formulas import head_read, ratio
 from rightreasons.audits._sdi_severities import Severities, Severity, content_recipe, nuisance_recipe
 from rightreasons.data.cohort import Attribute
@@ -21,6 +23,7 @@ SPACES = ("features", "what the head reads")
 INSERTED = "border"
 MATCHED = (0.8, 1.25)  # the content operators' pixel change over the nuisance operator's, on the rows that are measured
 SMALLEST = 10
+TOLERATED = 0.02  # of the cue's effect on a probability: what `flips` tolerates of its change
 UNREACHED = "no content operator changes pixels as much as this one"
 NO_HEAD = "the head is not known as data"
 
@@ -37,8 +40,13 @@ class Measurement:
     auc : of the probe of the cue on held-out rows (AUC_nc); concordance for a continuous cue
     auc_clean : the reading against which an operator's is held: within the label where every label has two values
     auc_drop : (k, 3) fall of that reading under the operator
+    cue_effect, label_effect : (3,) how far predictions differ with the cue within the label, and with the label within the cue
+    left_cue, left_label : (k, 3) the same under the operator
+    taken : (k, 3) what the operator takes of the cue's effect beyond what it takes of the label's
+    taken_p : (k,) of `taken` at most TOLERATED, from the bootstrap
     family_s_nc, family_r_sc : (2, 3) over all operators; they decide nothing
     components : (2, 3) S_nc, R_sc, AUC_nc of the family, in each space
+    component_draws : (B, 2, 3) the same in every resample
     change, content_change : (k,) RMS pixel change under the operator and (mean) under its content operators; NaN if not stored
     content : the content operators that each is compared with
     """
@@ -67,9 +75,17 @@ class Measurement:
     auc_clean: Interval
     within: bool
     auc_drop: np.ndarray
+    cue_effect: np.ndarray
+    label_effect: np.ndarray
+    left_cue: np.ndarray
+    left_label: np.ndarray
+    taken: np.ndarray
+    taken_p: np.ndarray
+    effect_reason: str
     family_s_nc: np.ndarray
     family_r_sc: np.ndarray
     components: np.ndarray
+    component_draws: np.ndarray
     n: int
     n_audit: int
     n_cue: int
@@ -115,6 +131,7 @@ def measured(
     cue = _cue(evidence, audit, test, z, present, attribute, showing)
     read = _probe(cue, moves, present, sample, C, level)
     drop, auc = read.pop("auc_drop"), read["auc"]
+    drawn = np.concatenate([sensitivities.pop("family_draws"), np.tile(read.pop("auc_draws")[:, None, None], (1, 2, 1))], axis=2)
     family = sensitivities["family_r_sc"][:, 0], sensitivities["family_s_nc"][:, 0]
     return Measurement(
         model=evidence.card.name,
@@ -134,10 +151,12 @@ def measured(
         content_change=np.array([r.content_change for r in rows]),
         auc_drop=drop,
         components=np.stack([family[1], family[0], np.full(2, auc.value)], axis=1),
+        component_draws=drawn.astype(np.float32),
         n=len(cohort),
         n_subjects=None if cohort.subject is None else sample.units,
         **sensitivities,
         **read,
+        **_effects(cue, moves, present, sample, level),
     )
 
 
@@ -189,6 +208,17 @@ class _Moves:
 
     def features(self, operator: Severity) -> list[np.ndarray]:
         return [self._features(nuisance_recipe("features", operator, d)) for d in range(self.draws)]
+
+    def probabilities(self, operators: list[Severity]) -> np.ndarray:
+        """(1 + k, n, C) predicted probabilities as images are and under operators, at the working point, mean over draws."""
+        if self.head is None:
+            raise DataError(NO_HEAD)
+        clean = softmax(self.head(self.z.astype(np.float64)), axis=1)
+        found = [clean]
+        for operator in operators:
+            logits = (self.head(z.astype(np.float64)) for z in self.features(operator))
+            found.append(np.mean([at_working_point(each, clean.mean(axis=0)) for each in logits], axis=0))
+        return np.stack(found)
 
     def distance(self, recipe: str) -> np.ndarray:
         """(2, n)"""
@@ -257,6 +287,7 @@ def _sensitivities(moves: _Moves, rows: list[_Moved], sample: Resamples, level: 
     return {
         "s_nc": made[0, :, :k], "s_c": made[1, :, :k], "r_sc": made[2, :, :k], "p": p, "reason": reason,
         "family_s_nc": made[0, :, k], "family_r_sc": made[2, :, k],
+        "family_draws": draws[..., k][:, [0, 2]].transpose(0, 2, 1),
     }  # fmt: skip
 
 
@@ -264,13 +295,39 @@ def _limits(found: Interval) -> list[float]:
     return [found.value, found.low, found.high]
 
 
-def _p(value: float, draws: np.ndarray) -> float:
-    """Two-sided p of R_sc = 1: twice the share of resamples on the other side."""
+def _p(value: float, draws: np.ndarray, null: float = 1.0) -> float:
+    """Two-sided p of a null value (R_sc = 1): twice the share of resamples on its other side."""
     if math.isnan(value):
         return math.nan
     known = draws[~np.isnan(draws)]
-    beyond = np.sum(known <= 1) if value > 1 else np.sum(known >= 1)
+    beyond = np.sum(known <= null) if value > null else np.sum(known >= null)
     return float(min(1.0, 2 * (1 + beyond) / (len(known) + 1)))
+
+
+# ---- the cue's effect ----------------------------------------------------------------------------------------------------
+
+
+def _effects(cue: _Cue, moves: _Moves, present: list[Severity], sample: Resamples, level: float) -> dict[str, Any]:
+    """What the cue does to predictions, as images are and under every operator, and what each operator takes of it."""
+    k = len(present)
+    reason = NO_HEAD if moves.head is None else "" if cue.name else "no cue is named"
+    if moves.head is not None and not reason:
+        effects = Effects(moves.probabilities(present), cue.y, cue.a, continuous=cue.continuous)
+        reason = effects.problem
+    if moves.head is None or reason:
+        gone = {name: np.full((k, 3), np.nan) for name in ("left_cue", "left_label", "taken")}
+        whole = {name: np.full(3, np.nan) for name in ("cue_effect", "label_effect")}
+        return {**whole, **gone, "taken_p": np.full(k, np.nan), "effect_reason": reason}
+    point, draws = effects.draws(resampling.whole(sample.n)), sample.apply(effects.draws)
+    has_label = bool(point[0, 1, 0] >= LABELLED)
+    lost, lost_draws = taken(point, has_label)[0], taken(draws, has_label)
+    left = np.array([[_limits(interval(point[0, e, o], draws[:, e, o], level)) for o in range(k + 1)] for e in range(2)])
+    return {
+        "cue_effect": left[0, 0], "label_effect": left[1, 0], "left_cue": left[0, 1:], "left_label": left[1, 1:],
+        "taken": np.array([_limits(interval(lost[o], lost_draws[:, o], level)) for o in range(k)]),
+        "taken_p": np.array([_p(lost[o], lost_draws[:, o], TOLERATED) for o in range(k)]),
+        "effect_reason": "",
+    }  # fmt: skip
 
 
 # ---- the cue and its probe -----------------------------------------------------------------------------------------------
@@ -332,7 +389,8 @@ def _probe(cue: _Cue, moves: _Moves, present: list[Severity], sample: Resamples,
         gone = Interval(
             math.nan, math.nan, math.nan, reason=f"fewer than two values of the cue with {SMALLEST} rows in both sets"
         )
-        return {"auc": gone, "auc_clean": gone, "auc_drop": np.full((len(present), 3), np.nan), **counted}
+        nothing = {"auc_drop": np.full((len(present), 3), np.nan), "auc_draws": np.full(sample.B, np.nan)}
+        return {"auc": gone, "auc_clean": gone, **nothing, **counted}
     if cue.continuous:
         marginal = held = probes.fit_ridge(cue.fit_z[fit], cue.fit_a[fit])
     else:
@@ -343,7 +401,7 @@ def _probe(cue: _Cue, moves: _Moves, present: list[Severity], sample: Resamples,
     reading = _Reading(cue, read, parts, sample, level)
     whole = _Reading(cue, read, [np.flatnonzero(read)], sample, level)
     clean = reading.draws(held, cue.z)
-    auc = whole.interval(*whole.draws(marginal, cue.z))
+    encoded = whole.draws(marginal, cue.z)
     drops = []
     for operator in present:
         if cue.name:
@@ -354,8 +412,8 @@ def _probe(cue: _Cue, moves: _Moves, present: list[Severity], sample: Resamples,
             drops.append([math.nan] * 3)
     converged = marginal.converged and held.converged
     return {
-        **counted, "auc": auc, "auc_clean": reading.interval(*clean), "auc_drop": np.array(drops).reshape(-1, 3),
-        "within": len(parts) > 1, "converged": converged,
+        **counted, "auc": whole.interval(*encoded), "auc_draws": encoded[1], "auc_clean": reading.interval(*clean),
+        "auc_drop": np.array(drops).reshape(-1, 3), "within": len(parts) > 1, "converged": converged,
     }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from rightreasons.audits._contract import estimate
 from rightreasons.audits._sdi_formulas import COMPONENTS, combine, normalise
-from rightreasons.audits._sdi_measure import SPACES, Measurement
-from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED
+from rightreasons.audits._sdi_measure import SPACES, TOLERATED, Measurement
+from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, FIELD
 from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Gallery, Picture, Table
 from rightreasons.stats.resampling import Interval
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FEATURES, HEAD = 0, 1
 FAMILIES = {
     "border": ("border", "unborder", "resize", "pad", "periphery", "tags"),
-    "colour and light": ("channels", "cast", "illumination", "histogram"),
+    "colour and light": ("channels", "cast", "illumination", "flatfield", "histogram"),
     "device": ("jpeg", "blur", "grain"),
 }
 SUBSETS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
@@ -28,23 +28,33 @@ SUBSETS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))
 def sentence(result: Result) -> str:
     m = result.measurement
     if result.verdict == "inconclusive":
-        return f"SDI gives no verdict: {result.problem}. {_said_ratio(result)}".strip()
+        return f"SDI gives no verdict: {result.problem}. {_said(result)}".strip()
+    k = _shown(result)
+    if k is None:  # a verdict rests on an operator
+        return ""
+    by_ratio = result.decide == "ratio"
     if result.verdict == "shortcut":
-        k = _leading(result, result.moves & result.touches)
-        return (
-            f"{m.operator[k].capitalize()}, which takes {m.attribute} from the features, moves what the head reads "
-            f"{_value(m.r_sc[HEAD, k])} times as much as content changes of equal pixel size: the model relies on it."
+        does = (
+            f"moves what the head reads {_value(m.r_sc[HEAD, k])} times as much as content changes of equal pixel size"
+            if by_ratio
+            else f"takes {_value(m.taken[k])} of the {_value(m.cue_effect)} by which predictions differ with it within the label"
         )
-    k = _leading(result, result.touches & ~np.isnan(m.r_sc[HEAD, :, 0]))
+        return f"{m.operator[k].capitalize()}, which takes {m.attribute} from the features, {does}: the model relies on it."
+    most = (
+        f"move what the head reads at most {_value(m.r_sc[HEAD, k])} times as much as content changes of equal pixel size"
+        if by_ratio
+        else f"change how far predictions differ with it within the label by at most {_value(m.taken[k])}"
+    )
     return (
-        f"Operators that take {m.attribute} from the features move what the head reads at most {_value(m.r_sc[HEAD, k])} "
-        f"times as much as content changes of equal pixel size ({m.operator[k]}): no evidence that the model relies on it."
+        f"Operators that take {m.attribute} from the features {most} ({m.operator[k]}): no evidence that the model relies on it."
     )
 
 
 def estimates(result: Result) -> list[Estimate]:
     m = result.measurement
-    first = [estimate_of("head-read R_sc", m, result, _shown(result))]
+    first = [_taken(result), _cue_effect(m), _ratio(result)]
+    if result.decide == "ratio":
+        first = [first[2], first[0], first[1]]
     encoding = [
         estimate("AUC_nc, of the cue's probe", m.auc, "encoding", unit="AUC", n=m.n_cue, note=_cue_note(m), group="Encoding"),
         Estimate(
@@ -60,18 +70,14 @@ def estimates(result: Result) -> list[Estimate]:
         name="head-read R_sc, all operators", **_three(m.family_r_sc[HEAD]), row="reliance", n=m.n, unit="ratio",
         group="Reliance", note="decides nothing: the family dilutes the one operator that touches the cue",
     )  # fmt: skip
+    against = "" if result.panel is None else f"against {result.panel.name} ({len(result.panel.models)} models), held fixed"
     index = [
-        Estimate(
-            name=f"SDI ({SPACES[space]})",
-            value=result.index(m, space),
-            row="encoding" if space == FEATURES else "reliance",
-            reason="" if result.panel else "one model alone has components but no index: give a panel",
-            note="" if result.panel is None else f"against {result.panel.name} ({len(result.panel.models)} models)",
-            unit="index",
-            group="Index",
+        estimate(
+            f"SDI ({SPACES[space]})", result.index_interval(m, space), "encoding" if space == FEATURES else "reliance",
+            unit="index", note=against, group="Index",
         )
         for space in (FEATURES, HEAD)
-    ]
+    ]  # fmt: skip
     return [*first, reliance, *encoding, *index]
 
 
@@ -89,14 +95,21 @@ def checks(result: Result) -> list[Check]:
         Check(
             name="no operator is left unexplained by the calibration",
             passed=not m.unresolved,
-            note=f"{', '.join(m.unresolved)}: give a cue-balanced reference model or masks" if m.unresolved else "",
-            decides=True,
+            note=f"{', '.join(m.unresolved)} decide nothing: give a cue-balanced reference model or masks"
+            if m.unresolved
+            else "",
         ),
         Check(
             name="an operator takes the cue from the features",
             passed=bool(result.touches.any()) if m.attribute else None,
             note=", ".join(np.array(m.operator)[result.touches]) or "the probe reads the cue as well under every operator",
             decides=True,
+        ),
+        Check(
+            name="a use of the cue would show under an operator",
+            passed=bool(result.sees.any()) if m.attribute and not m.effect_reason else None,
+            note=", ".join(np.array(m.operator)[result.sees])
+            or "none takes half of what the probe reads of the cue and leaves half of the label's effect",
         ),
         Check(
             name="content operators of equal pixel change exist",
@@ -119,18 +132,37 @@ def checks(result: Result) -> list[Check]:
 
 
 def exhibits(result: Result) -> list[Exhibit]:
-    return [_ratios(result), _falls(result), _operators(result), _components(result), *_ablations(result), *_gallery(result)]
+    bars = [_effects(result), _falls(result), _ratios(result)]
+    tables = [_operators(result), _sensitivities(result), _components(result)]
+    return [*bars, *tables, *_ablations(result), *_gallery(result)]
 
 
 # ---- the exhibits --------------------------------------------------------------------------------------------------------
+
+
+def _effects(result: Result) -> Bars:
+    m = result.measurement
+    of = {"of the cue": (m.cue_effect, m.left_cue), "of the label": (m.label_effect, m.left_label)}
+    value, low, high = ({name: np.append(first[k], left[:, k]) for name, (first, left) in of.items()} for k in range(3))
+    return Bars(
+        title="The cue's effect on predictions under each operator",
+        caption="How far mean predicted probabilities differ with the cue within the label, and with the label within the cue, "
+        "with 95 % intervals. An operator that spoils the images lowers both; one that takes a cue on which the model relies "
+        "lowers the first alone.",
+        labels=("as it is", *m.operator),
+        series=value,
+        low=low,
+        high=high,
+        value_label="difference of probability",
+    )
 
 
 def _ratios(result: Result) -> Bars:
     m = result.measurement
     return Bars(
         title="How far each operator moves the model, against content of equal pixel change",
-        caption="R_sc with 95 % intervals. Above 1 the model reacts more to the acquisition than to the content. What the head "
-        "reads decides; the features also move with what is encoded and not used.",
+        caption="R_sc with 95 % intervals. Above 1 the model reacts more to the acquisition than to the content. The features "
+        "also move with what is encoded and not used. Both depend on how strong the operator is.",
         labels=m.operator,
         series={name: m.r_sc[space, :, 0] for space, name in enumerate(SPACES)},
         low={name: m.r_sc[space, :, 1] for space, name in enumerate(SPACES)},
@@ -159,26 +191,44 @@ def _falls(result: Result) -> Bars:
 
 def _operators(result: Result) -> Table:
     m = result.measurement
-    adjusted = result.adjusted
+    rows = [
+        [
+            name, m.severity[k], m.status[k], _cell(m.auc_drop[k], "no cue"), _cell(m.left_cue[k], m.effect_reason),
+            _cell(m.left_label[k], m.effect_reason), _cell(m.taken[k], m.effect_reason), result.adjusted_taken[k],
+        ]
+        for k, name in enumerate(m.operator)
+    ]  # fmt: skip
+    return Table(
+        title="Every operator and the cue",
+        caption="Severity and status of the calibration; what the operator takes of the probe's reading; what it leaves of the "
+        "cue's and the label's effect on predictions; and what it takes of the cue's beyond what it takes of the label's, with p "
+        f"(more than {TOLERATED:g}, Benjamini-Hochberg over operators).",
+        columns=(
+            "operator", "severity", "calibration", "fall of the probe's AUC", "cue's effect", "label's effect", "taken", "p",
+        ),
+        rows=rows,
+        highlight=tuple(np.flatnonzero(result.calls).tolist()),
+    )  # fmt: skip
+
+
+def _sensitivities(result: Result) -> Table:
+    m = result.measurement
     rows = [
         [
             name,
-            m.severity[k],
-            m.status[k],
             m.change[k],
             m.content[k] or "none",
             *(_cell(table[space, k], m.reason[k]) for space in (FEATURES, HEAD) for table in (m.s_nc, m.s_c, m.r_sc)),
-            adjusted[k],
-            _cell(m.auc_drop[k], "no cue"),
+            result.adjusted[k],
         ]
         for k, name in enumerate(m.operator)
     ]
     spaces = [f"{what} ({where})" for where in ("features", "head") for what in ("S_nc", "S_c", "R_sc")]
     return Table(
-        title="Every operator",
-        caption="Severity and status of the calibration, mean change of a pixel, the content operators with the same change, and "
-        "what moves. p: R_sc of what the head reads differs from 1, Benjamini-Hochberg over operators.",
-        columns=("operator", "severity", "calibration", "pixel change", "compared with", *spaces, "p", "fall of the probe's AUC"),
+        title="Every operator and content of equal pixel change",
+        caption="Mean change of a pixel, the content operators with the same change, and how far both move the features and what "
+        "the head reads. p: R_sc of what the head reads differs from 1, Benjamini-Hochberg over operators.",
+        columns=("operator", "pixel change", "compared with", *spaces, "p"),
         rows=rows,
         highlight=tuple(np.flatnonzero(result.moves & result.touches).tolist()),
     )
@@ -188,7 +238,9 @@ def _components(result: Result) -> Table:
     rows = []
     for role, m in _all(result):
         for space in (FEATURES, HEAD):
-            rows.append([m.model, role, SPACES[space], *m.components[space], result.index(m, space)])
+            index = result.index_interval(m, space)
+            cell = Cell(value=index.value, low=index.low, high=index.high, reason=index.reason)
+            rows.append([m.model, role, SPACES[space], *m.components[space], cell])
     return Table(
         title="Components of the index",
         caption="Raw components over all operators and, against the panel, the Shortcut Dependence Index: 0 is the least of the "
@@ -251,17 +303,24 @@ def _gallery(result: Result) -> list[Exhibit]:
     if not s.pictures:
         return []
     status = {o.operator: o.status for o in s.operators}
+    fields = [Picture(png=picture, caption="") for name, _, picture in s.pictures if name == FIELD]
     items = [
         Picture(png=picture, caption=f"{name}, severity {severity:.2g}" + _excluded(status.get(name, "")), group=name)
-        for name, severity, picture in s.pictures[:60]
+        for name, severity, picture in s.pictures
+        if name != FIELD
     ]
-    return [
-        Gallery(
-            title="What the operators do",
-            caption="One validation image under every operator at half, once and twice its severity.",
-            items=items,
-        )
-    ]
+    shown = Gallery(
+        title="What the operators do",
+        caption="One validation image under every operator, at its severity and at others.",
+        items=items,
+    )
+    field = Gallery(
+        title="The field of view",
+        caption="Grey is what surrounds the field of view, as computed from the pixels: all that is as dark as the border and "
+        "hangs together with it. Border operators work at its outline, content operators inside.",
+        items=fields,
+    )
+    return [shown, field] if fields else [shown]
 
 
 def _excluded(status: str) -> str:
@@ -271,43 +330,56 @@ def _excluded(status: str) -> str:
 # ---- words and cells -----------------------------------------------------------------------------------------------------
 
 
-def estimate_of(name: str, m: Measurement, result: Result, k: int | None) -> Estimate:
+def _taken(result: Result) -> Estimate:
+    m, k = result.measurement, _shown(result, "cue")
+    told = {"row": "reliance", "unit": "probability", "group": "Reliance"}
     if k is None:
-        return Estimate(name=name, value=None, row="reliance", reason="no operator has one", unit="ratio", group="Reliance")
+        return Estimate(name="taken of the cue's effect", value=None, reason=m.effect_reason or "no operator", **told)
     return Estimate(
-        name=f"{name}, {m.operator[k]}",
-        **_three(m.r_sc[HEAD, k]),
-        p=result.adjusted[k],
-        row="reliance",
-        n=m.n,
-        unit="ratio",
-        group="Reliance",
-        note="p: differs from 1, Benjamini-Hochberg over operators",
+        name=f"taken of the cue's effect, {m.operator[k]}", **_three(m.taken[k]), p=result.adjusted_taken[k], n=m.n_cue,
+        note=f"beyond what it takes of the label's; p: more than {TOLERATED:g}, Benjamini-Hochberg over operators", **told,
+    )  # fmt: skip
+
+
+def _cue_effect(m: Measurement) -> Estimate:
+    return Estimate(
+        name="the cue's effect", **_three(m.cue_effect), row="reliance", n=m.n_cue, unit="probability", group="Reliance",
+        reason=m.effect_reason, note="how far predictions differ with the cue within the label, images as they are",
+    )  # fmt: skip
+
+
+def _ratio(result: Result) -> Estimate:
+    m, k = result.measurement, _shown(result, "ratio")
+    if k is None:
+        return Estimate(
+            name="head-read R_sc", value=None, row="reliance", reason="no operator has one", unit="ratio", group="Reliance"
+        )
+    return Estimate(
+        name=f"head-read R_sc, {m.operator[k]}", **_three(m.r_sc[HEAD, k]), p=result.adjusted[k], row="reliance", n=m.n,
+        unit="ratio", group="Reliance", note="p: differs from 1, Benjamini-Hochberg over operators",
         reason=m.reason[k] if np.isnan(m.r_sc[HEAD, k, 0]) else "",
-    )
+    )  # fmt: skip
 
 
-def _shown(result: Result) -> int | None:
-    """The operator to speak of: the largest ratio among those that count most for the verdict."""
+def _shown(result: Result, rule: str = "") -> int | None:
+    """The operator to speak of: the largest value among those that count most for the verdict."""
     m = result.measurement
-    defined = ~np.isnan(m.r_sc[HEAD, :, 0])
-    for among in (result.moves & result.touches, result.touches & defined, defined):
+    by_ratio = (rule or result.decide) == "ratio"
+    values = m.r_sc[HEAD, :, 0] if by_ratio else m.taken[:, 0]
+    defined = ~np.isnan(values)
+    for among in (result.calls & defined, result.touches & result.sees & defined, result.touches & defined, defined):
         if among.any():
-            return _leading(result, among)
+            return int(np.where(among, np.nan_to_num(values, nan=-np.inf), -np.inf).argmax())
     return None
 
 
-def _leading(result: Result, among: np.ndarray) -> int:
-    ratios = result.measurement.r_sc[HEAD, :, 0]
-    return int(np.where(among, np.nan_to_num(ratios, nan=-np.inf), -np.inf).argmax())
-
-
-def _said_ratio(result: Result) -> str:
-    k = _shown(result)
+def _said(result: Result) -> str:
+    m, k = result.measurement, _shown(result)
     if k is None:
         return ""
-    m = result.measurement
-    return f"The largest head-read R_sc is {_value(m.r_sc[HEAD, k])} ({m.operator[k]})."
+    if result.decide == "ratio":
+        return f"The largest head-read R_sc is {_value(m.r_sc[HEAD, k])} ({m.operator[k]})."
+    return f"{m.operator[k].capitalize()} takes {_value(m.taken[k])} of the cue's effect of {_value(m.cue_effect)}."
 
 
 def _clipped(result: Result) -> str:

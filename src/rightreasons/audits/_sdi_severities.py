@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ REFERENCE = {
     "channels": 0.5,
     "cast": 0.5,
     "illumination": 0.5,
+    "flatfield": 1.0,
     "histogram": 0.5,
     "jpeg": 0.5,
     "blur": 0.3,
@@ -33,6 +34,7 @@ CONTENT = {"contrast": 0.5, "elastic": 0.5, "patches": 0.4}
 """The content operators and theirs."""
 
 KEPT, REDUCED, DEPENDS, EXCLUDED = "kept", "reduced", "baseline depends on it", "excluded"
+FIELD = "field of view"
 FORMAT = "rightreasons severities 1"
 
 
@@ -67,8 +69,9 @@ class Severities:
 
     Attributes
     ----------
+    references : reference severities that are not the operators' own
     calibrated : False for reference severities that no baseline has seen
-    pictures : (operator, severity, PNG in base64) of one example image
+    pictures : (operator, severity, PNG in base64) of one example image; before them some of FIELD
     """
 
     operators: tuple[Severity, ...]
@@ -78,6 +81,7 @@ class Severities:
     cohort: str = ""
     rows: int = 0
     tolerance: float = 0.02
+    references: dict[str, float] = field(default_factory=dict)
     auc: float | None = None
     auc_reference: float | None = None
     pictures: tuple[tuple[str, float, str], ...] = ()

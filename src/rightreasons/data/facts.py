@@ -1,4 +1,4 @@
-"""What belongs to the images of a cohort and to no model, at one input geometry: pixels, mean and edge image, thumbnails."""
+"""What belongs to the images of a cohort and to no model, at one input geometry: pixels, field of view, thumbnails …"""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from rightreasons.progress import track
 CHUNK_BYTES = 16 << 20
 PARTIAL = ".partial"
 FEW_HEADERS = 8
+DARK = 0.06
+"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
 
 
 class Facts:
@@ -62,6 +64,17 @@ class Facts:
                 self._fill(np.float32)
             return np.load(wide, mmap_mode="r")
         return np.load(self._path(np.uint8), mmap_mode="r")
+
+    def field_of_view(self) -> np.ndarray:
+        """(n, *size) bool: what the dark surround of each image does not reach, see `field_of_view`; computed once."""
+        path = None if self.folder is None else self.folder / "field.npy"
+        if path is None or not path.exists():
+            pixels = self.pixels()
+            parts = (np.stack([field_of_view(_bright(picture)) for picture in pixels[rows]]) for rows in self._chunks())
+            if path is None:
+                return np.concatenate([np.empty((0, *self.geometry.size), bool), *parts])
+            _save_parts(path, self._shape[:-1], parts)
+        return np.load(path, mmap_mode="r")
 
     def mean_image(self) -> np.ndarray:
         """Mean over the rows, (*size, c) float32 in [0, 1]."""
@@ -159,6 +172,27 @@ class Facts:
         return True
 
 
+def field_of_view(bright: np.ndarray) -> np.ndarray:
+    """(*size) bool: the part of an image that its dark surround does not reach; all of it where it has none.
+
+    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border: black
+    around a round fundus, collimation of an X-ray.
+
+    Parameters
+    ----------
+    bright : (*size) in [0, 1], the largest value of each pixel over channels
+    """
+    border = np.zeros(bright.shape, bool)
+    for axis in range(bright.ndim):
+        for side in (0, -1):
+            border[(slice(None),) * axis + (side,)] = True
+    darkest = bright[border].min()
+    dark = bright <= darkest + DARK
+    pieces, _ = ndimage.label(dark)
+    surround = np.isin(pieces, np.unique(pieces[border & dark]))
+    return np.ones(bright.shape, bool) if surround.all() or darkest > 2 * DARK else ~surround
+
+
 class Decoded:
     """Pixels of a cohort that are decoded when indexed with rows; reads like the memory map."""
 
@@ -191,6 +225,10 @@ def widen(picture: np.ndarray) -> np.ndarray:
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
     return images.stream(cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers)
+
+
+def _bright(picture: np.ndarray) -> np.ndarray:
+    return widen(picture.max(axis=-1))
 
 
 def _total(pixels: np.ndarray) -> np.ndarray:
@@ -275,6 +313,16 @@ class _Map:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _save_parts(path: Path, shape: tuple[int, ...], parts: Iterator[np.ndarray]) -> None:
+    """Bool parts, one after the other, as one .npy that appears whole."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|b1", "fortran_order": False, "shape": shape})
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype=bool).tobytes())
+    temporary.replace(path)
 
 
 def _save(path: Path, array: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rightreasons.data.facts import DARK
 from rightreasons.errors import SettingError
 
-DARK = 0.06
-"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
 CHORD = 0.25
 """A row or column crosses the field where it has at least this share of the widest one's pixels: a tag in a corner does not."""
 ROUND = 0.92
@@ -59,7 +59,7 @@ def field_of_view(pixels: Tensor) -> Tensor:
     """(b, h, w) bool: what the dark surround does not reach; everything where an image (b, c, h, w) has no dark surround.
 
     The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border through
-    their sides. The same as `tokens.field_of_view`, for a batch on any device.
+    their sides. The same as `facts.field_of_view`, for a batch on any device.
     """
     bright = pixels.amax(1)
     edge = torch.zeros(bright.shape[1:], dtype=torch.bool, device=pixels.device)
@@ -74,22 +74,32 @@ def field_of_view(pixels: Tensor) -> Tensor:
 
 def _unreached(bright: Tensor, darkest: Tensor, edge: Tensor) -> Tensor:
     dark = bright <= darkest + DARK
+    across, down = _Way(dark, 2), _Way(dark, 1)
     reached, before = dark & edge, -1
     while (size := int(reached.sum())) != before:  # a convex field takes two rounds, a maze more
         before = size
-        for axis in (2, 1):
-            reached = _swept(reached, dark, axis) | _swept(reached.flip(axis), dark.flip(axis), axis).flip(axis)
+        reached = down.swept(across.swept(reached))
     return ~reached | reached.flatten(1).all(1)[:, None, None]
 
 
-def _swept(reached: Tensor, dark: Tensor, axis: int) -> Tensor:
-    """What can be reached along an axis without leaving the dark."""
-    shape = [1, 1, 1]
-    shape[axis] = dark.shape[axis]
-    place = torch.arange(dark.shape[axis], device=dark.device).view(shape).expand(dark.shape)
-    last_bright = torch.where(dark, -1, place).cummax(axis).values
-    last_reached = torch.where(reached, place, -1).cummax(axis).values
-    return last_reached > last_bright
+class _Way:
+    """What can be reached along an axis, forwards and backwards, without leaving the dark (b, h, w)."""
+
+    def __init__(self, dark: Tensor, axis: int) -> None:
+        self.axis = axis
+        shape = [1, 1, 1]
+        shape[axis] = dark.shape[axis]
+        self.place = torch.arange(dark.shape[axis], device=dark.device, dtype=torch.int16).view(shape)
+        self.last_bright = self._last(~dark)
+
+    def swept(self, reached: Tensor) -> Tensor:
+        forwards, backwards = (self._last(reached) > self.last_bright).chunk(2)
+        return forwards | backwards.flip(self.axis)
+
+    def _last(self, where: Tensor) -> Tensor:
+        """(2 b, h, w) the last place so far that is one of `where`, seen from either end; -1 before the first."""
+        both = torch.cat([where, where.flip(self.axis)])
+        return torch.where(both, self.place, -1).cummax(self.axis).values
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,24 @@ class Aperture:
 
 
 def aperture(pixels: Tensor) -> Aperture:
-    """The outline of the field of view of each image, (b, c, h, w)."""
+    """The outline of the field of view of each image, (b, c, h, w).
+
+    The last one is kept: operators in a row look at the same images.
+    """
+    if pixels.is_inference():  # such a tensor does not tell whether it has been changed since
+        return _outline(pixels)
+    for known, version, outline in tuple(_LAST):
+        if known() is pixels and version == pixels._version:
+            return outline
+    outline = _outline(pixels)
+    _LAST[:] = [(weakref.ref(pixels), pixels._version, outline)]
+    return outline
+
+
+_LAST: list[tuple[weakref.ref[Tensor], int, Aperture]] = []
+
+
+def _outline(pixels: Tensor) -> Aperture:
     field = field_of_view(pixels)
     centres, halves, places = [], [], []
     for other in (2, 1):

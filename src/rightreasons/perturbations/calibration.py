@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rightreasons import perturbations
-from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, KEPT, REDUCED, REFERENCE, Severities, Severity
+from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities, Severity
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
@@ -19,6 +19,7 @@ from rightreasons.findings import png
 from rightreasons.head import outputs_for
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.perturbations._fields import field_of_view
 from rightreasons.progress import track
 from rightreasons.stats.groups import auc
 
@@ -30,7 +31,8 @@ HIGHEST = {"contrast": 1.0, "elastic": 1.0, "patches": 0.5}  # beyond it content
 FEW = 64  # rows on which pixel change is measured
 UNTOUCHED = 1e-3  # RMS change inside a mask below which an operator leaves the object alone
 UNCHANGED = 1e-4  # RMS change of a picture below which an operator does nothing to it
-PICTURES = (0.5, 1.0, 2.0)  # times the severity, at most 1
+PICTURES = (0.5, 1.0, 2.0)  # times the severity
+FIELDS = 4  # images whose field of view is drawn
 
 
 def calibrate(
@@ -39,6 +41,7 @@ def calibrate(
     *,
     reference: Classifier | None = None,
     operators: Sequence[str] | None = None,
+    references: Mapping[str, float] | None = None,
     tolerance: float = TOLERANCE,
     exclude: bool = False,
     most: int = 512,
@@ -56,26 +59,29 @@ def calibrate(
     ----------
     cohort : with a split `val`; or the validation rows themselves
     reference : a model trained without the cue (balanced or redrawn rows)
+    references : other reference severities than the operators' own, by name
     exclude : the paper's rule instead: an operator that costs the baseline too much at s_ref is left out
     most : rows, evenly spaced, held in memory
     out : where the JSON goes; one that is there, of the same baseline and rows, is read and not made again
     example : which of the rows the gallery shows
     """
     chosen = tuple(REFERENCE) if operators is None else tuple(operators)
-    for name in chosen:
+    for name in (*chosen, *(references or {})):
         if name not in REFERENCE:
             raise SettingError(f"no nuisance operator {name!r}; {suggest(name, REFERENCE)}")
+    tops = {**REFERENCE, **(references or {})}
     rows = _validation(cohort, most)
     told = replace(
         Severities(
             (), True, baseline.fingerprint, "" if reference is None else reference.fingerprint, rows.fingerprint, len(rows)
         ),
         tolerance=tolerance,
+        references=dict(references or {}),
     )
     if out is not None and Path(out).exists():
         return _same(Severities.read(out), told, out)
     stage = _Stage(baseline, rows, reference, batch)
-    found = [_calibrated(stage, name, tolerance, exclude) for name in track(chosen, "calibrate severities")]
+    found = [_calibrated(stage, name, tops[name], tolerance, exclude) for name in track(chosen, "calibrate severities")]
     curves = {name: stage.curve(name) for name in CONTENT}
     matched = tuple(replace(o, content=_matched(o.change, curves)) for o in found)
     made = replace(
@@ -89,29 +95,24 @@ def calibrate(
 # ---- one operator --------------------------------------------------------------------------------------------------------
 
 
-def _calibrated(stage: _Stage, name: str, tolerance: float, exclude: bool) -> Severity:
-    top = REFERENCE[name]
+def _calibrated(stage: _Stage, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
     change, inside = stage.change(name, top), stage.inside(name, top)
     if change < UNCHANGED:
         return Severity(name, top, {}, EXCLUDED, change=change, reason="it changes nothing in these images")
-    drop = stage.drop(name, top)
-    if drop <= tolerance:
-        return Severity(name, top, {}, KEPT, drop=drop, drop_reference=stage.drop_reference(name, top), change=change)
+    drop, known = stage.drop(name, top), stage.drop_reference(name, top)
+    # A baseline that lives on the cue does not notice content that is destroyed; the reference does.
+    if drop <= tolerance and (known is None or known <= tolerance or exclude):
+        return Severity(name, top, {}, KEPT, drop=drop, drop_reference=known, change=change)
     if exclude:
         why = f"the baseline's AUC falls by {drop:.3f} at s_ref"
-        return Severity(
-            name, top, {}, EXCLUDED, drop=drop, drop_reference=stage.drop_reference(name, top), change=change, reason=why
-        )
-    if inside is not None and inside < UNTOUCHED:
-        return Severity(
-            name, top, {}, DEPENDS, drop=drop, drop_reference=stage.drop_reference(name, top), change=change,
-            reason="the object's mask is untouched",
-        )  # fmt: skip
-    known = stage.drop_reference(name, top)
+        return Severity(name, top, {}, EXCLUDED, drop=drop, drop_reference=known, change=change, reason=why)
+    if drop > tolerance and inside is not None and inside < UNTOUCHED:
+        why = "the object's mask is untouched"
+        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
     if known is not None and known <= tolerance:
         why = "the cue-balanced reference keeps its AUC"
         return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
-    if known is not None:  # both fall: what destroys content for the reference sets the severity
+    if known is not None:  # what destroys content for the reference sets the severity
         severity = bisect(lambda s: float(stage.drop_reference(name, s) or 0.0), top, tolerance)
         resolved = True
     else:
@@ -204,15 +205,20 @@ class _Stage:
         return np.array([self.change(name, float(s)) for s in GRID])
 
     def pictures(self, found: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
-        """One image under every operator at three severities."""
+        """One image under every operator at three severities, and the field of view of a few."""
         number = example % len(self.rows)
-        x = next(x[list(numbers).index(number)][None] for numbers, x in self.parts if number in numbers)
-        shown = [("as it is", 0.0, png(_picture(x)))]
+        x = self._row(number)
+        others = [self._row((number + k * len(self.rows) // FIELDS) % len(self.rows)) for k in range(FIELDS)]
+        shown = [(FIELD, 0.0, png(_picture(_outlined(one)))) for one in others]
+        shown.append(("as it is", 0.0, png(_picture(x))))
         for name, severity in [*((o.operator, o.severity) for o in found), *CONTENT.items()]:
-            for factor in PICTURES:
-                s = min(1.0, factor * severity)
+            for factor in PICTURES if severity < 1 else np.array(PICTURES) / 2:
+                s = min(1.0, float(factor) * severity)
                 shown.append((name, round(s, 4), png(_picture(self._one(name, x, np.array([number]), s)))))
         return tuple(shown)
+
+    def _row(self, number: int) -> torch.Tensor:
+        return next(x[list(numbers).index(number)][None] for numbers, x in self.parts if number in numbers)
 
     def _auc(self, model: int, name: str, severity: float) -> float:
         key = (model, name, severity)
@@ -240,6 +246,12 @@ class _Stage:
 
 def _rms(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (x - y).flatten(1).square().mean(1).sqrt()
+
+
+def _outlined(x: torch.Tensor) -> torch.Tensor:
+    """One image (1, c, h, w) with its surround in grey."""
+    field = field_of_view(x)[:, None]
+    return torch.where(field, x, torch.lerp(x, torch.full_like(x, 0.6), 0.7))
 
 
 def _picture(x: torch.Tensor) -> np.ndarray:
@@ -270,7 +282,7 @@ def _validation(cohort: Cohort, most: int) -> Cohort:
 
 
 def _same(found: Severities, told: Severities, path: str | Path) -> Severities:
-    for what in ("baseline", "reference", "cohort", "tolerance"):
+    for what in ("baseline", "reference", "cohort", "tolerance", "references"):
         if getattr(found, what) != getattr(told, what):
             raise SettingError(
                 f"{path} was calibrated with {what} = {getattr(found, what)} and is asked for with {getattr(told, what)}: "

@@ -46,16 +46,20 @@ def contrast(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) -> Ten
     seen, (down, across) = aperture(pixels), places(pixels)
     drawn = uniform(seeds, (REGIONS, 4), 11, pixels.device)
     radius, angle = INNER * drawn[..., 0].sqrt(), 2 * math.pi * drawn[..., 1]
-    exponent = torch.zeros_like(seen.distance)
-    for k in range(REGIONS):
-        row, column = (
-            (seen.centre[:, a] + turned(angle[:, k]) * radius[:, k] * seen.half[:, a])[:, None, None]
-            for a, turned in ((0, torch.sin), (1, torch.cos))
-        )
-        reach = ((0.2 + 0.15 * drawn[:, k, 2]) * seen.half.amin(1))[:, None, None]
-        soft = torch.exp(-((down - row) ** 2 + (across - column) ** 2) / (2 * reach**2))
-        factor = torch.where(drawn[:, k, 3] < 0.5, math.log1p(3 * severity), math.log1p(-min(severity, 0.98)))
-        exponent = exponent + soft * factor[:, None, None]
+    reach = (0.2 + 0.15 * drawn[..., 2]) * seen.half.amin(1)[:, None]
+    factor = torch.where(drawn[..., 3] < 0.5, math.log1p(3 * severity), math.log1p(-min(severity, 0.98)))
+    bells = []
+    for axis, turned, place in ((0, torch.sin, down.flatten()), (1, torch.cos, across.flatten())):
+        middle = seen.centre[:, axis, None] + radius * turned(angle) * seen.half[:, axis, None]
+        bells.append(torch.exp(-((place - middle[..., None]) ** 2) / (2 * reach[..., None] ** 2)))
+    reach = (0.2 + 0.15 * drawn[..., 2]) * seen.half.amin(1, keepdim=True)
+    row, column = (
+        (seen.centre[:, a, None] + turned(angle) * radius * seen.half[:, a, None])[..., None, None]
+        for a, turned in ((0, torch.sin), (1, torch.cos))
+    )
+    soft = torch.exp(-((down[:, None] - row) ** 2 + (across[:, None] - column) ** 2) / (2 * reach[..., None, None] ** 2))
+    factor = torch.where(drawn[..., 3] < 0.5, math.log1p(3 * severity), math.log1p(-min(severity, 0.98)))
+    exponent = (soft * factor[..., None, None]).sum(1)
     gain = exponent.clamp(math.log1p(-min(severity, 0.98)), math.log1p(3 * severity)).exp()
     base = blurred(pixels, 0.06 * min(pixels.shape[2:]))
     changed = base + gain[:, None] * (pixels - base)

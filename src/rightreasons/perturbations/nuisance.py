@@ -18,6 +18,7 @@ from rightreasons.perturbations._fields import aperture, blurred, checked, each,
 
 BLOCK = 8
 BINS = 256
+GRID = 6
 
 
 # ---- the border ----------------------------------------------------------------------------------------------------------
@@ -137,6 +138,25 @@ def illumination(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) ->
     h, w = pixels.shape[2:]
     slope = torch.cos(angle) * (2 * across + 1 - w) / w + torch.sin(angle) * (2 * down + 1 - h) / h
     return kept(pixels * (1 + 0.6 * severity * slope / math.sqrt(2))[:, None], pixels)
+
+
+def flatfield(pixels: Tensor, seeds: np.ndarray, *, severity: float = 1.0) -> Tensor:
+    """Illumination is evened out: the field's brightness in a coarse grid of 6 x 6 goes, by the share `severity`, to its mean.
+
+    A gain of 0.5 to 2, the same for all channels, so that colours and fine structure stay. Nothing changes outside the field.
+    s_ref 1.
+    """
+    if not checked(pixels, severity):
+        return pixels
+    field = aperture(pixels).field
+    weight = field[:, None].to(pixels.dtype)
+    light = (pixels.mean(1, keepdim=True) * weight).clamp(min=1e-3)
+    share = F.adaptive_avg_pool2d(weight, GRID)
+    mean = each((light * weight).sum((1, 2, 3)) / weight.sum((1, 2, 3)).clamp(min=1))
+    coarse = torch.where(share > 0.05, F.adaptive_avg_pool2d(light * weight, GRID) / share.clamp(min=1e-6), mean)
+    smooth = F.interpolate(coarse, size=pixels.shape[2:], mode="bilinear", align_corners=False)
+    gain = (mean / smooth.clamp(min=1e-3)).clamp(0.5, 2) ** severity
+    return kept(torch.where(field[:, None], pixels * gain, pixels), pixels)
 
 
 def histogram(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5, mean: float = 0.45, sd: float = 0.18) -> Tensor:

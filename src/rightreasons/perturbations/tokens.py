@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional as F
 
 from rightreasons.attributions import _tokens as sequence
 from rightreasons.attributions._fill import FILLS, filled
 from rightreasons.attributions.token_influence import cells, patch_of
-from rightreasons.data import images
+from rightreasons.data import facts, images
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
@@ -25,8 +24,6 @@ from rightreasons.models.recipes import Maker, Pass
 from rightreasons.perturbations import Perturbation, generator, seeds
 
 OBJECTS = ("box", "mask", "fov")
-DARK = 0.06
-"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
 REGIONS = ("inside", "outside")
 
 
@@ -145,19 +142,8 @@ def noise(*, region: str = "inside", by: str = "box", sd: float = 0.25, draw: in
 
 
 def field_of_view(pixels: np.ndarray) -> np.ndarray:
-    """(*size) the part of an image (c, *size) in [0, 1] that its dark surround does not reach: all of it where it has none.
-
-    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border.
-    """
-    bright = pixels.max(0)
-    border = np.zeros(bright.shape, bool)
-    for axis in range(bright.ndim):
-        for side in (0, -1):
-            border[(slice(None),) * axis + (side,)] = True
-    dark = bright <= bright[border].min() + DARK
-    pieces, _ = ndimage.label(dark)
-    surround = np.isin(pieces, np.unique(pieces[border & dark]))
-    return np.ones(bright.shape, bool) if surround.all() or bright[border].min() > 2 * DARK else ~surround
+    """(*size) the part of an image (c, *size) in [0, 1] that its dark surround does not reach: all of it where it has none."""
+    return facts.field_of_view(pixels.max(0))
 
 
 # ---- which tokens --------------------------------------------------------------------------------------------------------
