@@ -144,7 +144,7 @@ def test_restoration_and_damage_by_the_rules():
 
 
 def test_a_rate_that_cannot_rise_is_not_called_decoupling():
-    for uses in (4.0, 6.0):
+    for uses in (4.0, 6.0, 40.0):
         result = run(world(uses=uses))
         assert result.methods[0].csr.value > 0.7
         assert result.verdict != "no evidence", result.finding().sentence

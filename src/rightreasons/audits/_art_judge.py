@@ -225,8 +225,8 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
     effect = joint_effect([(m.delta_wga, m.delta_csr, m.excess) for m in found])
     why = failed(found, n_open)
     meets = is_substantial(delta_wga, delta_csr)
-    if not why and not meets and p <= ALPHA:
-        why = halfway(csr, delta_csr)
+    if not why and not meets:
+        why = halfway(csr, delta_csr, p)
     restorable = None if why else bool(p <= ALPHA and meets)
     verdict: Verdict = "inconclusive" if why else "shortcut" if restorable else "no evidence"
     readable = None if math.isnan(probe.value) else probe.value >= line
@@ -252,15 +252,15 @@ def is_substantial(delta_wga: Interval, delta_csr: Interval) -> bool:
     )
 
 
-def halfway(csr: Interval, delta_csr: Interval) -> tuple[str, ...]:
-    """Why a restoration beyond every shuffle, and not substantial, does not show an unused attribute; empty where it is tiny.
+def halfway(csr: Interval, delta_csr: Interval, p: float) -> tuple[str, ...]:
+    """Why a change that is not substantial does not show an unused attribute; empty where it does.
 
-    Decoupling is a gate that opens and nothing that is restored. Models that unlearned half of a shortcut restore 5 to 15 points,
-    and one that follows the attribute nearly everywhere has no 15 points left.
+    Decoupling is a gate that opens and nothing that is restored. A model that follows the attribute nearly everywhere has no 15
+    points left to gain, and models that unlearned half of a shortcut restore 5 to 15 points, beyond every shuffle.
     """
     if csr.value > 1 - ROOM:
         return (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
-    if delta_csr.value >= CSR_BESIDE_WGA:
+    if p <= ALPHA and delta_csr.value >= CSR_BESIDE_WGA:
         return (f"halfway: the gain exceeds that of shuffles and is below {100 * SUBSTANTIAL:.0f} points",)
     return ()
 
