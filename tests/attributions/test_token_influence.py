@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from rightreasons.attributions import _tokens, token_influence  # noqa: E402
+from rightreasons.attributions import _tokens_plain as plain  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
@@ -209,6 +210,26 @@ def test_how_many_run_together_changes_nothing(together):
     x, target = images_of(classifier)
     found = token_influence.maps(classifier, x, target=target)
     assert torch.allclose(token_influence.maps(classifier, x, target=target, together=together), found, atol=1e-13)
+
+
+def test_a_query_that_saw_little_but_the_missing_key_is_summed_anew():
+    """Without it, o - a v over 1 - a is rounding over rounding."""
+    module = timm_vit()
+    classifier = classifier_of(module)
+    with torch.no_grad():
+        module.blocks[0].attn.qkv.weight.mul_(12)
+    x, target = images_of(classifier)
+    with torch.no_grad():
+        seen = _tokens.read(classifier, x)
+        weights = plain.Opening.of(seen.start, seen.plain[0]).weights
+        whole = classifier.logits(x).softmax(1)
+        expected = torch.stack([whole - masked(classifier, x, k).softmax(1) for k in range(16)], 1)[torch.arange(2), :, target]
+    assert (weights > 1 - 1e-9).any()
+    assert (token_influence.maps(classifier, x, target=target).flatten(1) - expected).abs().max() < 1e-12
+    single = classifier.copy()
+    single.module.float()
+    found = token_influence.maps(single, x.float(), target=target).flatten(1)
+    assert (found - expected).abs().max() < 1e-5
 
 
 def test_one_pass_serves_every_class():

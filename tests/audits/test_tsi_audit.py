@@ -256,14 +256,19 @@ def test_the_chance_line_is_the_share_of_tokens_outside_and_decides_nothing(rng)
     assert c.share[0].value < c.chance[0] and result.verdict == "shortcut"
 
 
-def test_without_anything_to_compare_with_the_answer_is_uncalibrated(rng):
-    models = evidence_of(rng.random(N) < 0.9)
+def test_without_anything_to_compare_with_a_tolerance_decides_where_it_was_calibrated(rng):
+    models = evidence_of(rng.random(N) < 0.6)
     finding = run(models).finding()
-    assert finding.verdict == "inconclusive" and "uncalibrated" in finding.sentence
-    assert any("uncalibrated" in check.note and check.decides for check in finding.checks)
-    assert exhibit(finding, "How often").reference_label == "tolerance, uncalibrated"
-    assert run(models, tolerance=0.3).finding().verdict == "shortcut"
-    assert run(evidence_of(), tolerance=0.3).finding().verdict == "no evidence"
+    assert finding.verdict == "shortcut" and "25% that models without such a cue stay below" in finding.sentence
+    assert exhibit(finding, "How often").reference_label == "tolerance"
+    assert run(evidence_of()).finding().verdict == "no evidence"
+    share = run(models).comparison.share[0].value
+    near = run(models, tolerance=share).finding()
+    assert near.verdict == "inconclusive" and "neither clearly above nor below" in near.sentence
+    other = run(models, rectify="abs").finding()  # another measure of influence
+    assert other.verdict == "inconclusive" and "uncalibrated" in other.sentence
+    assert any("uncalibrated" in check.note and check.decides for check in other.checks)
+    assert run(models, rectify="abs", tolerance=0.3).finding().verdict == "shortcut"
 
 
 def test_clean_twins_on_the_same_images_can_be_compared_with(rng):

@@ -37,6 +37,12 @@ def test_the_small_vit_has_a_grid_of_tokens_of_its_patches():
     assert small_vit(2, size=(32, 16), patch=8).patch_embed.grid_size == (4, 2)
 
 
+def test_training_the_small_vit_leaves_out_patches_where_asked_and_deciding_does_not():
+    model, x = small_vit(2, patch_drop=0.25), torch.zeros(1, 65, 64)
+    assert model.train().patch_drop(x).shape == (1, 49, 64)
+    assert model.eval().patch_drop(x).shape == (1, 65, 64)
+
+
 def test_width_and_depth_are_settings_of_the_loader():
     narrow = Classifier.load("rightreasons.models.small:small_cnn", num_classes=2, size=(32, 32), width=4)
     assert narrow.d == 16

@@ -3,7 +3,7 @@
     x = x + g1 · proj(attention(norm1(x)))        x = x + g2 · fc2(act(fc1(norm2(x))))
 
 Most blocks of timm, torchvision and transformers are of this form. As plain tensors they can be cast, compiled and run for some
-queries only; whoever uses one compares it with the network's own block first.
+queries or without one key; whoever uses one compares it with the network's own block first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+MOST_WEIGHT = 0.9
+"""A weight beyond which 1 - weight has lost a digit."""
 
 
 class Block(NamedTuple):
@@ -56,22 +59,65 @@ def of(block: nn.Module) -> Block | None:
     )
 
 
-def run(x: Tensor, block: Block, queries: int | None = None) -> Tensor:
-    """(s, n, D) through a block; with `queries`, (s, queries, D): only the first so many tokens, which read all."""
+def run(x: Tensor, block: Block) -> Tensor:
+    """(s, n, D) through a block."""
+    projected = F.linear(F.layer_norm(x, x.shape[-1:], *block.norm1), *block.qkv)
+    return rest(x, context(*heads_of(projected, block.heads, 3)), block)
+
+
+def run_for(x: Tensor, block: Block, queries: int) -> Tensor:
+    """(s, queries, D) through a block: only the first so many tokens, which read all.
+
+    Few queries need neither keys nor values: q · (W y) = (W' q) · y, and a sum of W y with weights is W times that of y. A key's
+    bias moves all logits of a query alike.
+    """
     y = F.layer_norm(x, x.shape[-1:], *block.norm1)
-    if queries is None:
-        q, k, v = heads_of(F.linear(y, *block.qkv), block.heads, 3)
-        return rest(x, context(q, k, v), block)
-    D = x.shape[-1]
-    weight, bias = block.qkv
-    (q,) = heads_of(F.linear(y[:, :queries], weight[:D], bias[:D]), block.heads, 1)
-    k, v = heads_of(F.linear(y, weight[D:], bias[D:]), block.heads, 2)
-    return rest(x[:, :queries], context(q, k, v), block)
+    (to_q, to_k, to_v), (of_q, _, of_v) = (part.chunk(3) for part in block.qkv)
+    q = F.linear(y[:, :queries], to_q, of_q).unflatten(-1, (block.heads, -1))
+    asked = torch.einsum("sqhd,hde->sqhe", q * q.shape[-1] ** -0.5, to_k.unflatten(0, (block.heads, -1)))
+    weights = (asked.flatten(1, 2) @ y.transpose(1, 2)).softmax(-1)
+    read = (weights @ y).unflatten(1, (queries, block.heads))
+    brought = torch.einsum("sqhe,hde->sqhd", read, to_v.unflatten(0, (block.heads, -1))).flatten(2) + of_v
+    return rest(x[:, :queries], brought, block)
 
 
-def project(x: Tensor, block: Block) -> Tensor:
-    """(b, n, 3 · D) queries, keys and values of tokens, before they are split into heads."""
-    return F.linear(F.layer_norm(x, x.shape[-1:], *block.norm1), *block.qkv)
+class Opening(NamedTuple):
+    """What the first block's attention makes of whole images: the same whichever token is missing later.
+
+    Parameters
+    ----------
+    q, k, v, seen : (b, n, heads, d) queries, keys, values, and what attention brings to each query
+    weights : (b, n, heads, n) of each query for each key
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    seen: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, block: Block) -> Opening:
+        q, k, v = F.linear(F.layer_norm(x, x.shape[-1:], *block.norm1), *block.qkv).unflatten(-1, (3, block.heads, -1)).unbind(2)
+        weights = (torch.einsum("bihd,bjhd->bihj", q, k) * q.shape[-1] ** -0.5).softmax(-1)
+        return cls(q, k, v, torch.einsum("bihj,bjhd->bihd", weights, v), weights)
+
+    def without(self, image: Tensor, gone: Tensor, keep: Tensor) -> Tensor:
+        """(s, m, D) what attention brings to the tokens `keep` (s, m) of image `image[s]` when token `gone[s]` is missing.
+
+        A query that gave the missing key the weight a and saw o now sees (o - a v) / (1 - a). Where little is left of 1 - a, its
+        rounding would show, and the sum is made anew.
+        """
+        at = image[:, None]
+        a = self.weights[at, keep, :, gone[:, None]][..., None]
+        found = torch.addcmul(self.seen[at, keep], a, self.v[image, gone][:, None], value=-1).div_(1 - a)
+        s, i, h = (a[..., 0] > MOST_WEIGHT).nonzero(as_tuple=True)
+        if len(s):
+            b = image[s]
+            logits = torch.einsum("rd,rjd->rj", self.q[b, keep[s, i], h], self.k[b, :, h]) * self.q.shape[-1] ** -0.5
+            anew = logits.scatter(1, gone[s, None], -torch.inf).softmax(-1)
+            found[s, i, h] = torch.einsum("rj,rjd->rd", anew, self.v[b, :, h])
+        return found.flatten(2)
 
 
 def heads_of(projected: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ from rightreasons.models.classifier import Classifier
 
 PRECISIONS = {"float32": None, "tf32": None, "fp16": torch.float16}
 WAYS = ("drop", "occlusion")
-CPU_BYTES, GPU_BYTES = 8 * 2**20, 2**31
+CPU_BYTES, GPU_BYTES = 4 * 2**20, 2**31
 """How large the widest tensor of one pass may be by default: within a core's cache, or a part of a GPU's memory."""
 LEAST_KEPT = 1e-3
 """Where a query gives nearly all its weight to one key, what is left of it is rounding below this."""
@@ -192,12 +192,11 @@ def _without_each(
 
 
 def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, compiled: bool) -> Tensor:
-    projected = plain.project(seen.start, seen.plain[0]) if seen.plain else None
+    opening = plain.Opening.of(seen.start, seen.plain[0]) if seen.plain else None
     is_short = bool(seen.plain) and seen.reads_prefix_only
     ends, found = [], []
     for start in range(0, len(image), size):
-        images, keep = image[start : start + size], seen.without(number[start : start + size])
-        x = _through(seen, images, keep, projected, is_short, compiled)
+        x = _through(seen, image[start : start + size], number[start : start + size], opening, is_short, compiled)
         if is_short:
             ends.append(x)
         else:
@@ -206,22 +205,22 @@ def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, co
 
 
 def _through(
-    seen: tokens.Tokens, image: Tensor, keep: Tensor, projected: Tensor | None, is_short: bool, compiled: bool
+    seen: tokens.Tokens, image: Tensor, number: Tensor, opening: plain.Opening | None, is_short: bool, compiled: bool
 ) -> Tensor:
     """(s, n, D) after the last block; only the tokens in front where no other is read."""
+    keep = seen.without(number)
     x = seen.start[image[:, None], keep]
-    if projected is None:
+    if opening is None:
         for i in range(len(seen.blocks)):
             x = seen.block(i, x, keep)
         return x
-    run: Callable[..., Tensor] = plain.compiled(plain.run) if compiled else plain.run
-    rest: Callable[..., Tensor] = plain.compiled(plain.rest) if compiled else plain.rest
-    first = seen.plain[0]
-    # Norm and projections of the first block are the same whichever token is missing: made once for each image.
-    x = rest(x, plain.context(*plain.heads_of(projected[image[:, None], keep], first.heads, 3)), first)
+    made: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] = plain.compiled if compiled else lambda function: function
+    x = made(plain.rest)(x, opening.without(image, number + seen.prefix, keep), seen.plain[0])
     for block in seen.plain[1:-1]:
-        x = run(x, block)
-    return run(x, seen.plain[-1], seen.prefix if is_short else None) if len(seen.plain) > 1 else x
+        x = made(plain.run)(x, block)
+    if len(seen.plain) == 1:
+        return x
+    return made(plain.run_for)(x, seen.plain[-1], seen.prefix) if is_short else made(plain.run)(x, seen.plain[-1])
 
 
 def _run_whole(seen: tokens.Tokens) -> Tensor:
@@ -351,7 +350,7 @@ def _occluded(classifier: Classifier, x: Tensor, patch: int, fill: str, precisio
         return torch.where(here[:, None], covers[image], x[image])
 
     image, which = tokens.pairs(T, range(len(x)), x.device)
-    size = together or max(1, (GPU_BYTES if x.is_cuda else 6 * CPU_BYTES) // (64 * x[0].numel() * x.element_size()))
+    size = together or max(1, (GPU_BYTES if x.is_cuda else 12 * CPU_BYTES) // (64 * x[0].numel() * x.element_size()))
     cast: Callable[[Tensor], Tensor] = lambda t: _probability(classifier.logits(t))  # noqa: E731
     with _matmul(precision), torch.autocast(x.device.type, torch.float16, enabled=precision == "fp16"):
         removed = [

@@ -17,7 +17,6 @@ from rightreasons.stats.resampling import Interval
 if TYPE_CHECKING:
     from rightreasons.audits.tsi import Result
 
-DRAWN_TOLERANCE = 0.25  # a line where nothing is compared; not calibrated, decides nothing
 MOST_POINTS = 2_000  # of a scatter plot
 MOST_MODELS = 4  # with histograms of their own
 MOST_PROBLEMS = 100
@@ -45,7 +44,7 @@ def _comparison(result: Result) -> Exhibit:
         series[LABELS[c.against]] = [i.value for i in c.other]
         low[LABELS[c.against]], high[LABELS[c.against]] = [i.low for i in c.other], [i.high for i in c.other]
     series["chance line"] = list(c.chance)
-    tolerance = result.tolerance if result.tolerance is not None else (None if c.against else DRAWN_TOLERANCE)
+    tolerance = None if c.against else result.tolerance
     return Bars(
         title="How often a token outside outweighs the object",
         caption="Share of images with M-TSI above 1, by how many tokens the object covers. The chance line is what exchanging "
@@ -56,7 +55,7 @@ def _comparison(result: Result) -> Exhibit:
         low=low,
         high=high,
         reference=tolerance,
-        reference_label="" if tolerance is None else "tolerance" if result.tolerance is not None else "tolerance, uncalibrated",
+        reference_label="" if tolerance is None else "tolerance",
         value_label="share of images",
     )
 

@@ -28,6 +28,7 @@ class Measurement:
 
     Attributes
     ----------
+    maps : the influence, as it was asked for
     tokens : T, of the model's grid
     right : (n,) 1 where the decision is right, 0 where wrong, NaN where the label is missing
     confidence, probability : (n,) of the predicted class, and of the class whose influence this is
@@ -51,6 +52,7 @@ class Measurement:
     model: str
     cohort: str
     region: str
+    maps: str
     explain: str
     rectify: str
     tokens: int
@@ -108,6 +110,11 @@ class Measurement:
     def admissible(self) -> np.ndarray:
         """(n,) objects that cover a token and not too many."""
         return (self.covered > 0) & (tokens.coverage_group(self.covered, self.tokens) < 4)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether this is the influence that the tolerance was calibrated for: support by tokens that are left out."""
+        return "token_influence" in self.maps and "occlusion" not in self.maps and self.rectify == "positive"
 
     def scalars(self) -> dict[str, float | int | str]:
         found: dict[str, float | int | str] = {"region": self.region, "tokens": self.tokens, "n": int(self.admissible.sum())}

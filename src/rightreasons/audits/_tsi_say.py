@@ -10,7 +10,7 @@ import numpy as np
 from rightreasons.audits import _tsi_arrays as names
 from rightreasons.audits import _tsi_compare as comparing
 from rightreasons.audits._contract import estimate
-from rightreasons.audits._tsi_exhibits import DRAWN_TOLERANCE, MOST_POINTS, exhibits
+from rightreasons.audits._tsi_exhibits import MOST_POINTS, exhibits
 from rightreasons.audits._tsi_measure import FLAT, Measurement
 from rightreasons.findings import Check, Estimate, Row
 from rightreasons.stats import tokens
@@ -68,9 +68,9 @@ def _against_nothing(result: Result, what: str) -> str:
             f"{what}. Inconclusive: uncalibrated. There is no balanced model (role “baseline”) and no clean twin to compare "
             "with, and how many such images are normal for these objects is not known."
         )
-    side = "above" if result.verdict == "shortcut" else "not above"
+    side = {"shortcut": "above", "no evidence": "not above"}.get(str(result.verdict), "neither clearly above nor below")
     lean = ": the decisions lean on a cue outside the object" if result.verdict == "shortcut" else ""
-    return f"{what}: {side} the tolerance of {result.tolerance:g} that was given{lean}."
+    return f"{what}: {side} the {result.tolerance:.0%} that models without such a cue stay below{lean}."
 
 
 def _why_no_verdict(result: Result) -> str:
@@ -289,6 +289,6 @@ def _say_undefined(result: Result, admissible: int) -> str:
 
 def _say_tolerance(result: Result) -> str:
     if result.tolerance is not None:
-        return f"a tolerance of {result.tolerance:g} that was given"
+        return f"a tolerance: models without such a cue stay below {result.tolerance:g}"
     twins = result.test[0].twin_reason
-    return f"uncalibrated: no balanced model; {twins or 'no twins asked for'}; a tolerance of {DRAWN_TOLERANCE:g} is drawn only"
+    return f"uncalibrated: no balanced model; {twins or 'no twins asked for'}; no tolerance is known for this kind of influence"

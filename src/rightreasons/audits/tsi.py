@@ -99,7 +99,7 @@ class Result:
         if c.units[0] < comparing.FEWEST or not self.enough_defined:
             return "inconclusive"
         if not c.against:
-            if self.tolerance is None:
+            if self.tolerance is None or c.share[0].low <= self.tolerance < c.share[0].high:
                 return "inconclusive"
             return "shortcut" if c.share[0].low > self.tolerance else "no evidence"
         if not c.significant(self.margin):
@@ -209,6 +209,7 @@ def measure(
         model=evidence.card.name,
         cohort=cohort,
         region=s.region,
+        maps=maps,
         explain=explain,
         rectify=rectify,
         tokens=s.inside.shape[1],
@@ -266,8 +267,8 @@ def conclude(
     ----------
     against : "baseline", "twins", "tolerance" (nothing), or the first of these that is there ("auto")
     margin : the lower limit of the difference of shares must exceed it, overall or in a coverage group (Benjamini-Hochberg)
-    tolerance : share of images above 1 that you have calibrated for such models and objects; it decides where nothing can be
-        compared. Without one the answer is `inconclusive`
+    tolerance : share of images above 1 that models without such a cue stay below; it decides where nothing can be compared. By
+        default `TOLERANCE` where tokens are left out and their support is counted, and none (`inconclusive`) elsewhere
     tiny : objects of at most so many tokens are listed
     """
     test = tuple(measurements["test"])
@@ -275,6 +276,8 @@ def conclude(
     side_by_side = comparing.panel([*test, *baseline, *others])
     kind = _against(against, test, baseline)
     found = comparing.compare(test, baseline, kind, rng=rng, B=B, level=level)
+    if tolerance is None and test[0].is_calibrated:
+        tolerance = comparing.TOLERANCE
     describing = say.described(test[0], rng=rng, B=min(B, B_DESCRIBING), level=level)
     points = np.sort(rng.permutation(len(side_by_side.group))[: say.MOST_POINTS])
     first = test[0]

@@ -25,8 +25,14 @@ def small_vit(
     dim: int = 64,
     depth: int = 4,
     heads: int = 4,
+    patch_drop: float = 0.0,
 ) -> VisionTransformer:
-    """A small VisionTransformer of timm: 8x8 tokens and a class token at the defaults."""
+    """A small VisionTransformer of timm: 8x8 tokens and a class token at the defaults.
+
+    Parameters
+    ----------
+    patch_drop : share of the patches that training leaves out, others every time, so that a missing one is nothing new
+    """
     image = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
     return VisionTransformer(
         img_size=image,
@@ -37,6 +43,7 @@ def small_vit(
         depth=depth,
         num_heads=heads,
         mlp_ratio=2.0,
+        patch_drop_rate=patch_drop,
     )
 
 
