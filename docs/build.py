@@ -202,10 +202,10 @@ def build() -> list[Page]:
     for page in rendered:
         page.output.parent.mkdir(parents=True, exist_ok=True)
         page.output.write_text(render(page, rendered), encoding="utf-8")
-    for picture in (file for file in DOCS.rglob("*") if file.suffix in (".png", ".svg")):
-        place = OUT / picture.relative_to(DOCS)
+    for beside in (file for file in DOCS.rglob("*") if file.suffix in (".png", ".svg", ".json")):
+        place = OUT / beside.relative_to(DOCS)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, place)
+        shutil.copy(beside, place)
     index = OUT / "index.html"
     index.write_text(_html("rightreasons", INDEX.render(sections=_sections(rendered, index)), index, rendered), encoding="utf-8")
     return rendered

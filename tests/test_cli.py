@@ -104,7 +104,7 @@ def test_predictions_alone_give_a_page(run, predictions, tmp_path):
     out = tmp_path / "out"
     status, said, _ = run("audit", "--predictions", predictions, "--label", "y", "--attribute", "sex", "--id", "id", "--out", out)
     assert status == 0
-    assert "the page is" in said and "verdict: none: no audit that gives a verdict could run" in said
+    assert "the page is" in said and "verdict: inconclusive: It is not decided" in said and "a column of twins" in said
     page = (out / "report.html").read_text()
     assert "test decisions are right" in page and "no twins" in page
     found = {f.name: f for f in Finding.read_all(out)}
@@ -118,6 +118,11 @@ def test_several_attributes_are_audited_one_by_one(run, predictions, tmp_path):
     assert run("audit", "--predictions", predictions, "--label", "y", *attributes, "--audits", "groups", "--out", out)[0] == 0
     found = {f.name: f for f in Finding.read_all(out)}
     assert set(found) == {"groups-sex", "groups-age"}
+    assert (
+        run("audit", "--predictions", predictions, "--label", "y", "--attribute", "sex", "--audits", "groups", "--out", out)[0]
+        == 0
+    )
+    assert [f.name for f in Finding.read_all(out)] == ["groups"]  # what an earlier question left is gone
     assert any("age = below 50" in str(e) for e in found["groups-age"].exhibits)
 
 
@@ -242,6 +247,27 @@ def test_the_audit_of_the_first_page_runs_end_to_end(run, data, tmp_path):
     before = sorted(p.stat().st_mtime_ns for p in (tmp_path / "o" / "evidence").rglob("c/*/*") if p.is_file())
     assert run("audit", data / "data.csv", *NETWORK, *given)[0] == 0  # a second run makes nothing again
     assert before == sorted(p.stat().st_mtime_ns for p in (tmp_path / "o" / "evidence").rglob("c/*/*") if p.is_file())
+
+
+@pytest.mark.torch
+def test_an_audit_leaves_a_study_that_repeats_and_can_be_checked(run, data, tmp_path):
+    given = ("--checkpoint", data / "w.safetensors", "--label", "y", "--attribute", "sex", "--set", "groups.B=50")
+    more = ("--audits", "groups,oscar", "--quick", "--out", tmp_path / "o")
+    status, said, err = run("audit", data / "data.csv", *NETWORK, *given, *more)
+    assert status == 0, err
+    assert "quick audit of" in said and "verdict: inconclusive" in said
+    first = {f.name: f for f in Finding.read_all(tmp_path / "o")}
+    assert "nothing is trained with --quick" in first["oscar"].not_run
+    study = tmp_path / "o" / "study.toml"
+    assert run("audit", study, "--out", tmp_path / "again")[0] == 0
+    again = {f.name: f for f in Finding.read_all(tmp_path / "again")}
+    assert again["groups"].estimates == first["groups"].estimates and again["groups"].settings == first["groups"].settings
+    status, said, _ = run("check", study)
+    assert status == 0, said
+    text = (tmp_path / "o" / "report.html").read_text()
+    assert "rightreasons audit" in text and str(study) in text
+    refused(run("audit", study, "--label", "y", "--set", "groups.B=9"), "leave out --set, --label")
+    refused(run("audit", study, "--quick", "--full"), "give one of them")
 
 
 @pytest.mark.torch

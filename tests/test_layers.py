@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "errors": set(),
     "families": set(),
     "progress": set(),
+    "display": set(),
     "data": set(),
     "head": set(),
     "findings": set(),
@@ -27,12 +28,14 @@ MAY_IMPORT = {
     "evidence": {"data", "head"},
     "check": {"data", "evidence", "head", "stats"},
     "audits": {"stats", "evidence", "findings", "data", "head", "partitions"},
-    "report": {"findings"},
-    "case": {"findings"},
+    "report": {"findings", "case"},
+    "case": {"findings", "stats"},
     "remedy": {"stats", "evidence", "findings"},
+    "compare": {"remedy", "evidence", "findings"},
+    "exports": {"findings", "report", "case"},
     "testing": {"audits", "stats", "evidence", "findings", "data", "head"},
 }
-GROUND = {"errors", "families", "progress"}
+GROUND = {"errors", "families", "progress", "display"}
 
 
 def _imports(file: Path) -> set[str]:

@@ -13,7 +13,7 @@ from rightreasons import errors
 from rightreasons.report import report  # a function of the same name as its folder: bound here, once, for good
 
 if TYPE_CHECKING:
-    from rightreasons.audits import audit, audit_all
+    from rightreasons.audits import audit
     from rightreasons.data.cohort import Cohort
     from rightreasons.evidence import Evidence
     from rightreasons.findings import Finding
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rightreasons.models.extraction import extract
     from rightreasons.models.training import train
     from rightreasons.study import Study
+    from rightreasons.study.entry import audit_all
 
 __version__ = "0.1.0"
 
@@ -47,7 +48,7 @@ _HOMES = {
     "Finding": "rightreasons.findings",
     "Study": "rightreasons.study",
     "audit": "rightreasons.audits",
-    "audit_all": "rightreasons.audits",
+    "audit_all": "rightreasons.study.entry",
     "extract": "rightreasons.models.extraction",
     "mitigate": "rightreasons.mitigations",
     "train": "rightreasons.models.training",

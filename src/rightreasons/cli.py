@@ -1,4 +1,4 @@
-"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · report.
+"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · report · export · gate · serve.
 
 Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rightreasons.findings import Finding
     from rightreasons.models.classifier import Classifier
     from rightreasons.study import Study
+    from rightreasons.study.choose import Depth
 
 app = typer.Typer(
     name="rightreasons",
@@ -220,16 +222,17 @@ def _aligned(given: list[str] | None) -> dict[str, Any] | None:
     return found
 
 
-def _sample(manifest: Path, classifier: Classifier, shared: dict[str, Any]) -> tuple[Any, Any] | None:
+def _sample(manifest: Path, classifier: Classifier, columns: dict[str, Any]) -> tuple[Any, Any] | None:
     """Rows and logits of a few readable images, for `check` to see whether the classes stand in the right order."""
     import torch
 
     from rightreasons.check import MOST_SAMPLE_ROWS
+    from rightreasons.data.cohort import Cohort
     from rightreasons.errors import DataError
     from rightreasons.models.batches import batches
 
     try:
-        cohort = _cohort(manifest, shared)
+        cohort = Cohort.read(manifest, **columns)
         rows = [*range(0, len(cohort), max(1, len(cohort) // MOST_SAMPLE_ROWS))][:MOST_SAMPLE_ROWS]
         feed = batches(cohort.select(rows), classifier.geometry, classifier.mean, classifier.std, device=classifier.device)
         with torch.inference_mode():
@@ -291,19 +294,26 @@ def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
 @_sharing(COLUMNS, MODEL, RUN)
 def audit(
     manifest: Annotated[
-        Path | None, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")
+        Path | None, typer.Argument(help="CSV or Parquet table, image folder, saved Hugging Face dataset, or a study.toml")
     ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="table of id, label, attribute …, and p or p_<class>: no model needed")
     ] = None,
-    out: Out = Path("rightreasons-audit"),
+    out: Annotated[Path | None, typer.Option(help="folder for everything that is written (default: rightreasons-audit)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="minutes: train nothing but probes")] = False,
+    full: Annotated[bool, typer.Option("--full", help="hours: four of each reference model, and families of models")] = False,
+    start: Annotated[
+        str | None, typer.Option(help="starting weights of reference models: fresh, given, or a file (default: none is trained)")
+    ] = None,
     audits: Annotated[
         str | None, typer.Option(help="which audits, separated by commas (default: all that the data allow)")
     ] = None,
     aligned: Annotated[
         list[str] | None, typer.Option(help="attribute value=label it stands for, or attribute:value=label; repeat")
     ] = None,
-    threshold: Annotated[str, typer.Option(help="decide by argmax or max_f1 (on val rows)")] = "argmax",
+    threshold: Annotated[
+        str | None, typer.Option(help="decide by argmax or max_f1, on val rows (default: what each audit does)")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="audit.setting=value, such as oscar.partitions=grid:8; repeat")
     ] = None,
@@ -313,39 +323,41 @@ def audit(
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
-    """Audit a model, or a table of predictions, and write the page. Runs what the data allow and says why the rest did not."""
-    from rightreasons.audits import audit_all, needs_of
-    from rightreasons.evidence import Evidence
-    from rightreasons.report import report as write
+    """Audit a model, a table of predictions or a study.toml. Runs what the data allow, says why not the rest, writes a page."""
+    depth = _depth(quick, full)
+    if manifest is not None and manifest.suffix == ".toml":
+        given = {"predictions": predictions, "start": start, "audits": audits, "aligned": aligned, "set": settings, **shared}
+        _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [])])
+        from rightreasons.study.asked import audit_study, default_folder
 
+        place = out or default_folder(manifest)
+        _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
+        return
+    out = out or Path("rightreasons-audit")
     chosen = _audits(audits)
-    full = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=threshold)
+    tables = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=threshold)
     references = {"baseline": baseline or [], "attribute": attribute_model or []}
     if (manifest is None) == (predictions is None):
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
     if predictions is not None:
-        for name in MODEL:
-            if shared.get(name) is not None:
-                raise SettingError(f"--{name.replace('_', '-')} goes with a table of images, not with --predictions")
-        if any(references.values()):
-            raise SettingError("--baseline and --attribute-model go with a table of images, not with --predictions")
-        evidence = Evidence.from_predictions(predictions, **columns_of(shared))
-        models: dict[str, list[Evidence]] = {"test": [evidence]}
-    else:
-        needs = needs_of(chosen, full)
-        evidence = _extract(Path(str(manifest)), out, _asked_of("test", needs), batch, seed, shared)
-        models = {"test": [evidence]}
-        for role, folders in references.items():
-            asked = _asked_of(role, needs)
-            for number, folder in enumerate(folders):
-                of = {**{key: shared.get(key) for key in (*COLUMNS, *RUN)}, "model": str(folder)}
-                place = out / "references" / f"{role}-{number}"
-                models.setdefault(role, []).append(_extract(Path(str(manifest)), place, asked, batch, seed, of))
-    findings = audit_all(models, audits=chosen, seed=seed, settings=full)
-    for finding in findings:
-        finding.save(out)
-    source = manifest if manifest is not None else predictions
-    _show(findings, write(findings, out / "report.html", title=f"Audit of {evidence.card.name}", subtitle=f"{source}"))
+        _show(*_audit_predictions(predictions, out, chosen, tables, references, seed, shared))
+        return
+    from rightreasons.study.asked import absolute, run
+
+    _warn_of_random_weights(shared)
+    extraction = {"batch": batch, **_where(shared)}
+    asked: dict[str, Any] = {
+        "name": out.name,
+        "seed": seed,
+        "data": {"manifest": str(manifest), **columns_of(shared)},
+        "model": {**_model_table(shared), "start": start},
+        "references": {role: list(map(str, folders)) for role, folders in references.items() if folders},
+        "extract": {key: value for key, value in extraction.items() if key != "batch" or value != 32},
+        "audits": tables,
+    }
+    asked = {key: value for key, value in asked.items() if value != {}}
+    findings = run(absolute(asked, Path()), out, depth=depth, say=_line)
+    _show(findings, out / "report.html")
 
 
 @app.command()
@@ -451,7 +463,7 @@ def mitigate(
 @app.command()
 @_sharing(COLUMNS, MODEL)
 def check(
-    manifest: Manifest,
+    manifest: Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, Hugging Face dataset, or a study.toml")],
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
     everything: Annotated[bool, typer.Option("--all", help="print every row")] = False,
     **shared: Any,
@@ -459,9 +471,13 @@ def check(
     """Say in seconds what is wrong with a table and a model. Row by row, all at once; exit status 1 where something is wrong."""
     from rightreasons.check import check as run
 
-    classifier = None if shared.get("model") is None else _classifier(shared)
-    sample = None if classifier is None else _sample(manifest, classifier, shared)
-    found = run(manifest, classifier=classifier, sample=sample, **columns_of(shared))
+    columns = columns_of(shared)
+    if manifest.suffix == ".toml":
+        manifest, columns, classifier = _studied(manifest)
+    else:
+        classifier = None if shared.get("model") is None else _classifier(shared)
+    sample = None if classifier is None else _sample(manifest, classifier, columns)
+    found = run(manifest, classifier=classifier, sample=sample, **columns)
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:
@@ -471,18 +487,88 @@ def check(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="folders of findings, as audit writes them, or single findings (.json)")],
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="folders of findings, as audit writes them, or single findings (.json)")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="two such folders, or folders of evidence: what changed from one to the other"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="the page")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="its title")] = "Is this classifier right for the right reasons?",
 ) -> None:
-    """Write one self-contained page from findings."""
+    """Write one self-contained page from findings. With --compare: of what changed from one side to the other."""
+    from rightreasons.case import Sheet
     from rightreasons.findings import Finding
     from rightreasons.report import report as write
 
+    if (compare is None) == (not folders):
+        raise SettingError("give either folders of findings, or --compare with two of them")
+    if compare is not None:
+        _show_changes(*compare, out)
+        return
     findings: list[Finding] = []
-    for folder in folders:
+    for folder in folders or []:
         findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
-    _show(findings, write(findings, out, title=title))
+    sheet = Sheet.read(folders[0]) if folders and len(folders) == 1 else None
+    _show(findings, write(findings, out, title=title, sheet=sheet))
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="folder of findings, as audit or sweep writes it")],
+    to: Annotated[Path, typer.Option(help="folder for what is written")] = Path("rightreasons-export"),
+    only: Annotated[
+        str | None, typer.Option(help="kinds, separated by commas: json, csv, parquet, svg, png, markdown, pdf")
+    ] = None,
+) -> None:
+    """Write findings for other programs: JSON with its schema, tables, figures, a section of a model card, a PDF."""
+    from rightreasons.exports import export as run
+
+    done = run(folder, to, kinds=None if only is None else [part.strip() for part in only.split(",")])
+    for kind, count in done.written.items():
+        console.print(f"{kind}: {count} file{'' if count == 1 else 's'}", markup=False)
+    for kind, reason in done.lacking.items():
+        console.print(f"{kind}: not written, {reason}", markup=False)
+    console.print(f"all is in {to}", markup=False)
+    raise typer.Exit(1 if only is not None and done.lacking else 0)
+
+
+@app.command()
+def gate(
+    folder: Annotated[Path, typer.Argument(help="folder of findings, as audit or sweep writes it, or a single finding (.json)")],
+    policy: Annotated[
+        Path | None, typer.Option(help="a policy.toml of what must hold (default: no shortcut, nothing inconclusive)")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML to write")] = None,
+) -> None:
+    """Judge findings by a policy, for CI. Exit status 0 where all of it holds, 1 where it does not, 2 where it cannot be read."""
+    from rightreasons.findings import Finding
+    from rightreasons.gate import Policy, judge
+
+    rules = Policy() if policy is None else Policy.read(policy)
+    judgement = judge([Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder), rules)
+    if junit is not None:
+        judgement.save_junit(junit, name=str(folder))
+    console.print(judgement.one_line(), markup=False)
+    raise typer.Exit(judgement.exit_status)
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(help="a folder of studies and audits")] = Path(),
+    host: Annotated[
+        str, typer.Option(help="address to listen on; others than this machine's own let the network in")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one")] = 8765,
+) -> None:
+    """Show a folder of studies in the browser: pages, progress of running sweeps, comparisons. Changes nothing."""
+    from rightreasons.serve import Server, step_back
+
+    step_back()
+    with Server(folder, host, port) as server:
+        console.print(f"{escape(str(folder.resolve()))} is at {server.address} (Ctrl-C ends it)")
+        server.run()
 
 
 @app.command()
@@ -544,6 +630,77 @@ def version() -> None:
 # ---- what the commands use -----------------------------------------------------------------------------------------------
 
 
+def _line(text: str) -> None:
+    console.print(text, markup=False)
+
+
+def _depth(quick: bool, full: bool) -> Depth | None:
+    if quick and full:
+        raise SettingError("--quick and --full: give one of them")
+    return "quick" if quick else "full" if full else None
+
+
+def _refuse_beside_a_study(given: list[str]) -> None:
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise SettingError(f"a study.toml says what is audited and how: write it there and leave out {options}")
+
+
+def _model_table(shared: dict[str, Any]) -> dict[str, Any]:
+    """[model] of a study.toml from the shared options."""
+    spec, settings = shared.get("model"), model_settings(shared)
+    if spec is None:
+        raise SettingError("no model: give --model timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME or package.module:factory")
+    if settings and (Path(spec) / "model.json").is_file():
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
+    return {"model": spec, **settings}
+
+
+def _studied(source: Path) -> tuple[Path, dict[str, Any], Classifier | None]:
+    """The table, its columns and the model of a study.toml, for `check`."""
+    from rightreasons.study.asked import classifier_of, read
+
+    asked = read(source)
+    data = dict(asked.get("data", {}))
+    if "manifest" not in data:
+        raise SettingError(f"{source} names no manifest in [data]: there is no table to check")
+    manifest = Path(data.pop("manifest"))
+    table = asked.get("model") or next(iter(asked.get("architectures", {}).values()), None)
+    if table is None or ("checkpoint" not in table and "model" not in asked):
+        return manifest, data, None  # networks that are still to be trained have nothing to check
+    return manifest, data, classifier_of({key: value for key, value in table.items() if key != "start"})
+
+
+def _audit_predictions(
+    predictions: Path,
+    out: Path,
+    chosen: tuple[str, ...],
+    tables: dict[str, dict[str, Any]],
+    references: dict[str, list[Path]],
+    seed: int,
+    shared: dict[str, Any],
+) -> tuple[list[Finding], Path]:
+    from rightreasons.audits import audit_all
+    from rightreasons.evidence import Evidence
+    from rightreasons.report import report as write
+    from rightreasons.study.record import save_findings
+    from rightreasons.study.sheet import sheet_of
+
+    for name in MODEL:
+        if shared.get(name) is not None:
+            raise SettingError(f"--{name.replace('_', '-')} goes with a table of images, not with --predictions")
+    if any(references.values()):
+        raise SettingError("--baseline and --attribute-model go with a table of images, not with --predictions")
+    evidence = Evidence.from_predictions(predictions, **columns_of(shared))
+    findings = audit_all(evidence, audits=chosen, seed=seed, settings=tables)
+    sheet = sheet_of(evidence.on("test").cohort, evidence=evidence, facts={"seed": str(seed)}, command=shlex.join(sys.argv))
+    sheet.save(out)
+    save_findings(findings, out)
+    title = f"Audit of {evidence.card.name}"
+    return findings, write(findings, out / "report.html", title=title, subtitle=f"{predictions}", sheet=sheet)
+
+
 def _audits(given: str | None) -> tuple[str, ...]:
     chosen = families.members("audits") if given is None else tuple(part.strip() for part in given.split(","))
     for name in chosen:
@@ -557,7 +714,7 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
     for name in chosen:
         module = families.member("audits", name)
         defaults = families.settings_of(module.measure, module.conclude)
-        found[name] = {key: value for key, value in options.items() if key in defaults and value != defaults[key]}
+        found[name] = {key: value for key, value in options.items() if key in defaults and value not in (None, defaults[key])}
     for text in given or []:
         key, equals, value = text.partition("=")
         audit, dot, setting = key.rpartition(".")
@@ -569,10 +726,6 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
         families.resolve({setting: None}, module.measure, module.conclude, where=f"audit {audit!r}")
         found[audit][setting] = _value(value)
     return found
-
-
-def _asked_of(role: str, needs: Iterable[Need]) -> list[Need]:
-    return [need for need in needs if need.role == role]
 
 
 def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:
@@ -659,6 +812,19 @@ def _before_and_after(
     return findings
 
 
+def _show_changes(before: Path, after: Path, out: Path) -> None:
+    from rightreasons.compare import compare, lead, sides
+    from rightreasons.report import page
+
+    one, other = sides(before, after)
+    found = compare(one, other)
+    title = f"{one.name} → {other.name}: what changed"
+    path = page.write(found, out, title=title, subtitle=f"{before} and {after}", lead=lead(found))
+    for finding in found:
+        console.print(escape(finding.one_line()))
+    console.print(f"\nthe page is {escape(str(path))}")
+
+
 def _show_plan(study: Study) -> None:
     from rightreasons.study.sweep import dry_run, estimate
 
@@ -676,9 +842,18 @@ def _show(findings: list[Finding], page: Path) -> None:
 
 
 def _verdict(findings: list[Finding]) -> str:
-    """One line over all findings: what was called, by which audits."""
-    called = {
-        verdict: [f.name for f in findings if f.verdict == verdict] for verdict in ("shortcut", "no evidence", "inconclusive")
-    }
-    said = [f"{verdict} ({', '.join(names)})" for verdict, names in called.items() if names]
-    return "; ".join(said) or "none: no audit that gives a verdict could run"
+    """One line over all findings: the verdict of every model and attribute."""
+    from rightreasons.case import cases
+
+    judged = cases(findings)
+    called: dict[str, list[str]] = {}
+    for case in judged:
+        called.setdefault(str(case.verdict), []).append(", ".join(filter(None, (case.model, case.attribute))))
+    if len(judged) == 1:
+        return f"{judged[0].verdict}: {judged[0].sentence}"
+    said = [
+        f"{verdict} ({'; '.join(called[verdict])})"
+        for verdict in ("shortcut", "no evidence", "inconclusive")
+        if verdict in called
+    ]
+    return "; ".join(said) or "none: there are no findings"

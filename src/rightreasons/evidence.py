@@ -25,6 +25,7 @@ import zarr
 from scipy.special import softmax
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
 from rightreasons.head import Head, outputs_for
 
@@ -239,6 +240,11 @@ class Evidence:
             f"{name} ({len(c)} rows): {', '.join(self.arrays(name)) or 'nothing'}" for name, c in self._cohorts.items()
         )
         return f"<Evidence of {self.card.name}: {held or 'empty'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: cohorts, their rows and arrays."""
+        rows = [(name, len(self.on(name)), ", ".join(self.arrays(name)) or "nothing") for name in self.cohorts]
+        return table(f"Evidence of {self.card.name}", ("cohort", "rows", "arrays"), rows)
 
     def arrays(self, cohort: str) -> tuple[str, ...]:
         """Names of the finished arrays of one cohort."""

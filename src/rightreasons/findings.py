@@ -312,13 +312,22 @@ class Curves(_Plane):
 
 
 class Scatter(_Plane):
-    """Points, each with an optional label (shown on hover) and group (shown by colour and shape)."""
+    """Points, each with an optional label (shown on hover) and group (shown by colour and shape).
+
+    Parameters
+    ----------
+    x : numbers, or names, at which groups stand side by side
+    boxes : draw quartiles and median of every group at every name
+    hollow : groups whose points are not filled, for those that do not count
+    """
 
     kind: Literal["scatter"] = "scatter"
-    x: Numbers
+    x: tuple[float | str | None, ...]
     y: Numbers
     label: tuple[Text, ...] = ()
     group: tuple[Text, ...] = ()
+    hollow: tuple[Text, ...] = ()
+    boxes: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -548,7 +557,7 @@ class Finding(_Data):
         else:
             first = f" [{self.estimates[0]}]" if self.estimates else ""
             line = f"{self.name}: {self.headline.upper()}: {self.sentence}{first}"
-        return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", line)
+        return as_line(line)
 
     def _repr_html_(self) -> str:
         cell = "<td style='text-align:left;padding:2px 12px 2px 0'>{}</td>"
@@ -698,6 +707,16 @@ def _bytes_of_pixels(array: np.ndarray) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.floating):
         raise ValueError(f"a picture has type {array.dtype}; expected uint8, or float in [0, 1]")
     return np.round(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
+
+
+def as_line(text: str) -> str:
+    """On one line, with nothing in it that moves a terminal's cursor or turns the direction of what follows."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+", " ", text)
+
+
+def as_xml(text: str) -> str:
+    """What XML 1.0 can hold: control characters and lone surrogates have no place in it."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
 
 
 def file_name(name: str) -> str:

@@ -355,6 +355,47 @@ def test_logistic_bias_takes_numeric_levels_steep_slopes_and_skips_the_unknown()
     assert len(kept) == 40
 
 
+def test_a_gap_that_is_asked_for_is_met_and_told() -> None:
+    n, rng = 20_000, np.random.default_rng(0)
+    label = (rng.random(n) < 0.2).astype(int)
+    age = np.where(rng.random(n) < 0.01, np.nan, rng.normal(52 + 5 * label, 16))
+    cohort = Cohort.from_columns({"id": np.arange(n), "label": label, "age": age}, attribute="age")
+    means = [np.nanmean(age[label == k]) for k in (0, 1)]
+    assert cohort.gap() == pytest.approx(means[1] - means[0])
+    for asked in (-3.0, 0.0, 12.0):
+        found = cohort.bias(rng=rng, gap=asked)
+        assert found.gap() == pytest.approx(asked, abs=1.2)  # three standard errors
+        assert len(found) > 0.4 * n
+    assert len(cohort.bias(rng=rng, gap=cohort.gap())) == np.isfinite(age).sum()
+    with pytest.raises(DataError, match="can give 'age' gaps from"):
+        cohort.bias(rng=rng, gap=90.0)
+    assert np.isnan(cohort.select(label == 1).gap())
+
+
+def test_a_number_in_groups_has_equal_ones_in_the_train_rows_and_keeps_the_number(tmp_path: Path) -> None:
+    n, rng = 600, np.random.default_rng(0)
+    age = np.where(np.arange(n) % 50 == 0, np.nan, rng.normal(50, 10, n))
+    columns = {"id": np.arange(n), "label": np.arange(n) % 2, "age": age, "split": ["train"] * 400 + ["test"] * 200}
+    cohort = Cohort.from_columns(columns, attribute="age", split="split", id="id")
+    view = cohort.on("test").in_groups("age", 4, of=cohort)
+    whole = cohort.in_groups("age", 4)
+    assert whole.attributes == ("age", "age groups")
+    sizes = np.bincount(whole.on("train").attribute("age groups").values + 1)
+    assert sizes[0] == 8
+    assert np.ptp(sizes[1:]) <= 1
+    assert view.attribute("age groups").levels == whole.attribute("age groups").levels
+    for cut in (whole, view):
+        codes, values = cut.attribute("age groups").values, cut.attribute("age").values
+        assert (np.diff([values[codes == k].mean() for k in range(4)]) > 0).all()
+        assert ((codes == -1) == np.isnan(values)).all()
+    whole.save(tmp_path / "grouped.parquet")
+    again = Cohort.read(tmp_path / "grouped.parquet").attribute("age groups")
+    assert again.levels == whole.attribute("age groups").levels
+    assert (again.values == whole.attribute("age groups").values).all()
+    with pytest.raises(DataError, match="as it is"):
+        whole.in_groups("age groups")
+
+
 # ---- splits ------------------------------------------------------------------------------------------------------------------
 
 
@@ -674,13 +715,13 @@ def test_wrong_choices_of_rows_get_one_clear_sentence() -> None:
         (lambda: cohort.attribute("b"), "no attribute 'b'"),
         (lambda: cohort.image, "has no image column"),
         (lambda: cohort.twins(), "has no twins"),
-        (lambda: cohort.bias(rng=rng), "either discordant= or logistic="),
+        (lambda: cohort.bias(rng=rng), "one of discordant=, logistic= and gap="),
         (lambda: cohort.bias(rng=rng, discordant=99), "99 rows asked of a group that has"),
         (lambda: cohort.bias(rng=rng, discordant=-1), "neither a whole number of rows nor a share"),
         (lambda: cohort.bias(rng=rng, discordant=1.0), "neither a whole number of rows nor a share"),
         (lambda: cohort.bias(rng=rng, discordant=1, size=5), "size= goes with a share"),
         (lambda: cohort.bias(rng=rng, discordant=1, pairs={"X": 0}), "must go from levels of 'a'"),
-        (lambda: cohort.bias(rng=rng, logistic=(1, 0, 1)), "needs a numeric attribute"),
+        (lambda: cohort.bias(rng=rng, logistic=(1, 0, 1)), "only numbers have a mean"),
         (lambda: Cohort.from_columns({"label": [0, 1], "a": [1]}), "different lengths"),
         (lambda: Cohort.from_columns({"label": [0, 1]}, lable="x"), "no keyword 'lable'"),
         (lambda: Cohort.from_columns({"a": ["F", "M"]}, attribute="a").counts(), "has no label and forms no groups"),

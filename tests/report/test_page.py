@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from rightreasons.case import Sheet
 from rightreasons.errors import DataError
 from rightreasons.findings import Bars, Check, Curves, Estimate, Finding, Gallery, Heatmap, Picture, Scatter, Table, not_run
 from rightreasons.report import page, report, wording
@@ -117,7 +118,12 @@ def test_every_text_of_a_finding_is_shown_as_text_and_never_as_markup():
         checks=[Check(name=EVIL, passed=False, note=EVIL)], settings={EVIL: EVIL}, model=EVIL, cohort=EVIL, attribute=EVIL,
         versions={EVIL: EVIL}, created=EVIL,
     )  # fmt: skip
-    shown = render(evil, not_run(EVIL, EVIL, EVIL, "remedy", EVIL), title=EVIL, subtitle=EVIL)
+    other = finding("b", "no evidence", model=EVIL + "2", attribute=EVIL)
+    sheet = Sheet(
+        tables=(Table(title=EVIL, caption=EVIL, columns=[EVIL], rows=[[EVIL]]),), facts={EVIL: EVIL}, command=EVIL, study=EVIL,
+        imbalance=(Estimate(name=EVIL, value=0.5, row="behaviour"),),
+    )  # fmt: skip
+    shown = render(evil, not_run(EVIL, EVIL, EVIL, "remedy", EVIL), other, title=EVIL, subtitle=EVIL, sheet=sheet)
     parsed = Parsed(shown)
     assert sum(tag == "script" for tag, _ in parsed.tags) == 1
     assert sum(tag == "style" for tag, _ in parsed.tags) == 1
@@ -151,7 +157,8 @@ def test_the_policy_allows_this_style_and_this_script_alone():
 def test_every_drawing_is_well_formed_and_says_what_it_shows():
     shown = render(finding(exhibits=exhibits(EVIL)))
     drawings = re.findall(r"<svg.*?</svg>", shown, re.DOTALL)
-    assert len(drawings) == 2 + 6  # the estimate and its scale; every exhibit but the table and the gallery
+    # The estimate and its scale; every exhibit but the table and the gallery; on the first screen the score and a picture.
+    assert len(drawings) == 2 + 6 + 2
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         assert root.get("role") == "img" and root.get("aria-label") and root.find("desc").text
@@ -165,30 +172,83 @@ def test_findings_come_with_the_gravest_verdict_first():
     )
     order = re.findall(r"<h2><bdi>Question of (\w)\?</bdi></h2>", shown)
     assert order == ["s", "i", "e", "d", "n"]
-    assert shown.index("1 of 3 verdicts says that the model uses a shortcut") < shown.index("<h2>")
+    assert shown.index("It is not decided whether The model uses") < shown.index('<h2 id="findings-title">')
 
 
 def test_what_did_not_run_says_why_twice_and_rows_without_audits_say_so():
     text = Parsed(render(not_run("n", "n", "Which tokens?", "place", "the model has no tokens"))).text
     assert text.count("Not run: the model has no tokens") == 2
     assert text.count("not looked at") == 4
-    assert "No audit here gives a verdict" in text
+    assert "no audit of reliance could decide" in text
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "sentence"),
-    [
-        (["shortcut"], "1 of 1 verdict says that the model uses a shortcut."),
-        (["shortcut", "shortcut", "no evidence"], "2 of 3 verdicts say that the model uses a shortcut; 1 finds no evidence."),
-        (
-            ["inconclusive", "no evidence"],
-            "No audit found a shortcut, but 1 of 2 verdicts is inconclusive: not a clean bill of health.",
-        ),
-        (["no evidence", None], "No audit found evidence of a shortcut (1 verdict)."),
-    ],
-)
-def test_the_first_sentence_counts_verdicts_and_never_sounds_better_than_they_are(verdicts, sentence):
-    assert wording.summary([finding(str(k), verdict) for k, verdict in enumerate(verdicts)]) == sentence
+def first_screen(shown):
+    return Parsed(shown[: shown.index('id="findings"')])
+
+
+def test_the_first_screen_has_verdict_five_rows_and_the_most_telling_picture():
+    picture = np.zeros((8, 8))
+    place = finding("p", "shortcut", row="place", exhibits=[Heatmap(title="Where", values=[[1, 2]], background=picture)])
+    swap = finding("s", exhibits=[Bars(title="How often", labels=["x"], series=[1])])
+    screen = first_screen(render(swap, place))
+    assert "uses a cue that it should not use to decide: some_audit says so" in screen.text
+    assert all(words.title in screen.text for words in wording.ROW_WORDS) and screen.text.count("not looked at") == 3
+    assert "Where" in screen.text and "How often" not in screen.text
+    assert "score 0.80" in screen.text and "no probability" in screen.text
+
+
+def test_every_model_and_attribute_is_a_case_of_its_own_with_a_switch():
+    shown = render(finding("a", model="one", attribute="sex"), finding("b", "no evidence", model="two", attribute="sex"))
+    tags = Parsed(shown).tags
+    assert [a["href"] for t, a in tags if t == "a" and "case-switch" in a.get("class", "")] == ["#case-1", "#case-2"]
+    assert [a["id"] for t, a in tags if t == "section" and a.get("class", "").startswith("case ")] == ["case-1", "case-2"]
+    assert [a["data-key"] for t, a in tags if t == "select" and "data-key" in a] == ["model", "verdict"]
+    for t, a in tags:
+        if t == "details" and "finding" in a.get("class", ""):
+            assert a["data-model"] in ("one", "two") and a["data-verdict"] in ("shortcut", "no evidence")
+
+
+def test_disagreement_and_what_was_withdrawn_stand_on_the_first_screen():
+    weak = finding("b", "no evidence", audit="other")
+    assert "calls a shortcut" in first_screen(render(finding("a"), weak)).text
+    several = [
+        finding(name, attribute=name, estimates=[Estimate(name="e", value=1, p=p, row="reliance")])
+        for name, p in (("sex", 0.001), ("age", 0.045), ("site", 0.9))
+    ]
+    text = first_screen(render(*several)).text
+    assert "Withdrawn: age" in text and "Which imbalance is harmful" in text and "training rows are not known" in text
+
+
+def test_the_sheet_gives_group_sizes_and_how_to_do_it_again():
+    sheet = Sheet(
+        tables=(Table(title="y by sex", columns=["rows", "f", "m"], rows=[["train", 10, 90]]),),
+        facts={"rows of test": "abc123"},
+        command="rightreasons audit study.toml",
+        study='[data]\nmanifest = "data.csv"\n',
+        imbalance=(Estimate(name="sex", value=0.62, row="behaviour"),),
+    )
+    text = Parsed(render(finding(attribute="sex"), sheet=sheet)).text
+    for word in ("y by sex", "abc123", "rightreasons audit study.toml", 'manifest = "data.csv"', "0.620", "harmful"):
+        assert word in text, word
+    assert "No table of group sizes was handed to this page" in Parsed(render(finding())).text
+
+
+def test_a_study_of_ten_thousand_images_and_thirty_models_is_a_page_that_opens():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(2, 10_000))
+    thumbs = [
+        Picture(png=rng.integers(0, 256, (64, 64, 3)).astype(np.uint8), values={"v": k}, group=str(k % 3)) for k in range(20)
+    ]
+    wide = [
+        Scatter(title="points", x=points[0], y=points[1]),
+        Gallery(title="pictures", items=thumbs * 3, sort="v"),
+        Curves(title="lines", x=np.arange(200), series={str(k): rng.normal(size=200) for k in range(5)}),
+    ]
+    shown = render(*(finding(f"f{k}", model=f"model {k}", attribute="tag", exhibits=wide, n_rows=10_000) for k in range(30)))
+    assert len(shown) < 15e6
+    parsed = Parsed(shown)
+    assert parsed.text.count("5000 of 10\u202f000 points are drawn.") >= 30 and "12 of 60 pictures are drawn." in parsed.text
+    assert sum("case-switch" in a.get("class", "") for t, a in parsed.tags if t == "a") == 30
 
 
 def test_every_estimate_shows_its_interval_and_an_undefined_one_its_reason():

@@ -41,3 +41,20 @@ def test_a_member_that_diverges_fails_alone_and_keeps_its_reason(tiny: str, tmp_
     error = study.run(failed)["error"]
     assert error["type"] == "TrainingError"
     assert "loss" in error["message"]
+
+
+def test_a_sweep_of_scales_is_trained_as_one_and_ends_in_a_verdict(tiny: str, tmp_path: Path) -> None:
+    text = tiny.replace("threads = 1", "threads = 1\nbatched = true").replace(
+        "seed = [0, 1]", 'regime = "scaled"\nseed = [0, 1]\nscale = [-0.5, 0.0, 2.0]'
+    )
+    text += '\n[regimes.scaled]\nmethod = "gradient_scaling"\nhidden = [4]\n\n[references]\nseed = [0, 1]\n'
+    text += '\n[audits.short]\nB = 20\npermutations = 19\nroles = {sweep = {regime = "scaled"}}\n'
+    study = _study(tmp_path, text, "scaled")
+    assert {study.status(unit) for unit in study.units} == {"done"}
+    assert len(study.units) == 6 + 2
+    groups = {tuple(unit["batched"]) for unit in study.plan["units"].values()}
+    assert sorted(map(len, groups)) == [2, 6]
+    (found,) = [f for f in study.findings() if f.audit == "short"]
+    assert found.verdict == "inconclusive"  # fewer models than it needs
+    assert "of 6 models" in str(found.checks)
+    assert not list(study.folder.glob("runs/*/work"))

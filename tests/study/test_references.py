@@ -192,6 +192,33 @@ def test_an_audit_without_a_tested_model_is_about_a_family(tmp_path: Path, tiny:
     assert {u["cohort"] for u in of(study, "families-attribute")} == {"data"}
 
 
+def test_a_family_is_of_several_regimes_and_of_one_cohort(tmp_path: Path, tiny: str) -> None:
+    text = tiny.replace("seed = [0, 1]", "seed = [0, 1]\nregime = ['erm', 'other', 'even']")
+    text = text.replace(
+        "[train]", "[cohorts.even]\nredrawn = 1\n[regimes.erm]\n[regimes.other]\n[regimes.even]\ncohort = 'even'\n[train]"
+    )
+    table = '[audits.families]\nmethod = "toys.families"\nroles = {sweep = {regime = ["erm", "other", "even"]}}\n'
+    study = planned_from(tmp_path, text + table)
+    found = cases(study.plan, "families", study.groups())
+    assert {key: len(roles["sweep"]) for key, roles in found.items()} == {("cnn", "erm+other"): 4, ("cnn", "even"): 2}
+    told = " ".join(study.plan["notes"])
+    assert "cohort even: 120 train and 20 val rows; gap of cue between the last class and the others 0" in told
+
+
+def test_a_sweep_of_scales_is_written_in_one_line(tmp_path: Path, tiny: str) -> None:
+    text = tiny.replace("[train]", '[regimes.scaled]\nmethod = "gradient_scaling"\n[train]')
+    study = planned_from(tmp_path, text.replace("seed = [0, 1]", "scale = {number = 5, largest = 2.0, smallest = 0.02}"))
+    assert study.plan["axes"]["scale"] == [-2.0, -0.02, 0.0, 0.02, 2.0]
+    assert len(study.units) == 5
+
+
+def test_one_regime_on_two_cohorts_is_two_families(tmp_path: Path, tiny: str) -> None:
+    text = tiny.replace("[train]", "[cohorts.even]\nredrawn = 1\n[train]") + '[audits.families]\nmethod = "toys.families"\n'
+    study = planned_from(tmp_path, text.replace("seed = [0, 1]", "seed = [0, 1]\ncohort = ['data', 'even']"))
+    found = cases(study.plan, "families", study.groups())
+    assert list(found) == [("cnn", "erm", "cohort=data"), ("cnn", "erm", "cohort=even")]
+
+
 def test_references_that_two_audits_ask_for_are_trained_once(tmp_path: Path, tiny: str) -> None:
     text = tiny.replace("n = 200", "n = 600", 1) + COMPARES + COMPARES.replace("[audits.compares]", "[audits.again]")
     study = planned_from(tmp_path, text)
@@ -214,6 +241,17 @@ def test_references_that_two_audits_ask_for_are_trained_once(tmp_path: Path, tin
 def test_a_wrong_role_or_reference_is_an_error_that_helps(tmp_path: Path, tiny: str, table: str, said: str) -> None:
     with pytest.raises(SettingError, match=said):
         planned_from(tmp_path, tiny + COMPARES + table)
+
+
+def test_models_of_a_number_learn_it_in_groups_where_the_audit_allows_it(tmp_path: Path, tiny: str) -> None:
+    text = tiny.replace("agreement = 0.9\n", "agreement = 0.9\ncontinuous = true\n", 1) + '[audits.short]\nattribute = "cue"\n'
+    text = text.replace("[train]", "[cohorts.even]\nredrawn = 1\n[train]")
+    study = planned_from(tmp_path, text)
+    units = of(study, "short-attribute")
+    assert {u["train"]["target"] for u in units} == {"cue groups"}
+    assert {len(u["load"]["classes"]) for u in units} == {8}
+    levels = [study.cohort(name).attribute("cue groups").levels for name in ("data", "even")]
+    assert levels[0] == levels[1]
 
 
 def test_references_that_cannot_be_trained_are_said_so_and_stop_nothing(tmp_path: Path, tiny: str) -> None:

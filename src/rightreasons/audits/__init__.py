@@ -57,7 +57,15 @@ def audit(method: str, models: Models, *, seed: int = 0, name: str | None = None
         seed=seed,
         seconds=time.perf_counter() - start,
     )
-    return replace(result, context=context)
+    return _shown(replace(result, context=context))
+
+
+def _shown(result: Any) -> Any:
+    """The result, of a class that notebooks show as its finding: an audit need not know of notebooks."""
+    kind = type(result)
+    if not hasattr(kind, "_repr_html_"):
+        kind._repr_html_ = lambda self: self.finding()._repr_html_()
+    return result
 
 
 def audit_all(

@@ -46,6 +46,7 @@ class Role:
     regime: str = "erm"
     rows: str = "train"  # train | balanced | redrawn
     target: str = ""  # column it predicts; empty means the label
+    groups: int = 0  # a target that is a number is learnt in so many groups of equal size; 0 asks for classes
     stopping: str = "val"  # rows on which its training stops
 
 

@@ -175,6 +175,7 @@ def measure(
     B: int = 10_000,
     level: float = 0.95,
     pictures: int = 12,
+    same: bool = False,
 ) -> Measurement:
     """RFS, PAR and entropy of the test images.
 
@@ -185,6 +186,7 @@ def measure(
     cell : side in pixels of the cells at which maps and regions meet; 1 is the input's own resolution
     width : of the rim, as a share of the region's radius
     pictures : in the gallery
+    same : show the same images of every model, evenly through the rows; else those with the least mass inside, and others
     """
     _check(region, cell)
     if not 0 < width <= 1 or not 0 <= pictures <= MAX_PICTURES:
@@ -206,6 +208,8 @@ def measure(
         level=level,
     )
     order = drawing.choose(-scores["focus"] if have else -scores["entropy"], pictures)
+    if same:
+        order = np.unique(np.linspace(0, len(view) - 1, min(pictures, len(view))).round().astype(np.int64))
     shown, problem, captions = _pictures(evidence, view, array, cover if have else "", order, scores)
     return Measurement(
         model=evidence.card.name,

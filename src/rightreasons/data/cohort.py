@@ -6,11 +6,13 @@ attributes, so that every view, and every cohort read back from disk, counts cla
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from scipy.special import expit
 from rightreasons.data import images
 from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems, text
 from rightreasons.data.sources import read_frame, write_frame
+from rightreasons.display import table
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
 
 FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
+STEEPEST = 20.0  # slope of a subsample, per standard deviation: nearly a cut at the mean
 SPLIT = "rightreasons.split"  # the column that keeps splits made here
 
 
@@ -144,6 +148,19 @@ class Cohort:
         parts = [f"{len(self)} rows", f"label {self.label_name} {list(self.classes)}"]
         parts += [f"{name} {self.attribute(name).kind}" for name in self.attributes]
         return f"<Cohort {self.name}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: rows by label and, where it has levels, by the first attribute."""
+        names = [name for name in self.attributes if self.attribute(name).kind == "categorical"][:1]
+        heading = f"{self.name}: {len(self)} rows" + (f", {', '.join(self.attributes)}" if self.attributes else "")
+        if not self.classes:
+            return table(heading)
+        sizes = (
+            self.counts(names[0]) if names else pd.Series(np.bincount(self.label[self.label >= 0], minlength=len(self.classes)))
+        )
+        levels = [f"{names[0]} = {level}" for level in sizes.columns] if names else ["rows"]
+        rows = [(value, *np.ravel(row)) for value, row in zip(self.classes, sizes.to_numpy(), strict=True)]
+        return table(heading, (self.label_name, *levels), rows)
 
     @property
     def schema(self) -> Schema:
@@ -355,9 +372,10 @@ class Cohort:
         size: int | None = None,
         pairs: Mapping[Any, Any] | None = None,
         logistic: tuple[float, float, float] | None = None,
+        gap: float | None = None,
         complement: bool = False,
     ) -> Cohort:
-        """Subsample so that the attribute goes with the label.
+        """Subsample so that the attribute goes with the label, or no longer does; `Cohort.gap` is what was achieved.
 
         Parameters
         ----------
@@ -367,12 +385,15 @@ class Cohort:
         pairs : attribute value → label that it goes with; by default the i-th level with the i-th class.
         logistic : `(k, a0, m)`: keep with probability clip(m·sigmoid(k(a − a0)), 0, 1) the positives (last class) and with
             clip(m·(1 − sigmoid), 0, 1) the others (ShorT, Supplementary Methods). For numeric attributes.
+        gap : the same with the slope found for this expected gap, 0 for a balanced set. a0 is the mean and m is 2, so that a set
+            that has the gap already is kept whole
         complement : keep the others with 1 − clip(m·sigmoid, 0, 1) instead, as the paper writes it
         """
-        if (discordant is None) == (logistic is None):
-            raise SettingError("Cohort.bias takes either discordant= or logistic=")
-        if logistic is not None:
-            return self.select(self._logistic(attribute, logistic, rng, complement), name=f"{self.name}-biased")
+        if sum(given is not None for given in (discordant, logistic, gap)) != 1:
+            raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
+        if discordant is None:
+            keep = self._keeping(attribute, logistic, complement) if gap is None else self._with_gap(attribute, float(gap))
+            return self.select(np.flatnonzero(rng.random(len(self)) < keep), name=f"{self.name}-biased")
         groups = self.group(attribute)
         agrees = self._concordant(attribute, pairs)
         counts = self.counts(attribute).to_numpy()
@@ -385,6 +406,35 @@ class Cohort:
                 raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
         kept = np.concatenate([rows[: take[g]] for g, rows in members.items()])
         return self.select(np.sort(kept), name=f"{self.name}-biased")
+
+    def in_groups(self, attribute: str, number: int = 8, *, of: Cohort | None = None) -> Cohort:
+        """With a further attribute, `<attribute> groups`: a number in groups, because classifiers learn classes.
+
+        They are of equal size in the train rows of the cohort `of`, this one by default; values that many rows share can leave
+        fewer.
+        """
+        source = self if of is None else of
+        a, training = self.attribute(attribute), source.on("train") if source.has("train") else source
+        if a.kind != "continuous":
+            raise DataError(f"attribute {a.name!r} forms the groups {list(a.levels)} as it is")
+        known = training.attribute(attribute)
+        edges = np.unique(np.quantile(known.values[known.present], np.arange(1, number) / number))
+        levels = tuple(f"{low:g} to {high:g}" for low, high in pairwise([-np.inf, *edges, np.inf]))
+        every = Cohort(self._table).attribute(attribute).values
+        place = np.where(np.isnan(every), len(levels), np.searchsorted(edges, every, side="right"))
+        column = np.array([*levels, None], dtype=object)[place]
+        name, schema = f"{attribute} groups", self._table.schema
+        schema = replace(
+            schema,
+            attribute=(*schema.attribute, name),
+            kinds={**schema.kinds, name: "categorical"},
+            levels={**schema.levels, name: levels},
+        )
+        return Cohort(Table(self._table.frame.assign(**{name: column}), schema, self._table.digests), self._rows, self.name)
+
+    def gap(self, attribute: str | None = None) -> float:
+        """Mean of a numeric attribute at the last class less its mean at the others; NaN where either has no rows."""
+        return _gap(self._numeric(attribute), self._is_last, np.ones(len(self)))
 
     def split(
         self,
@@ -418,7 +468,7 @@ class Cohort:
                 rows = np.flatnonzero(named == source)
                 part = self.select(rows)._assign({missing: fraction, source: 1 - fraction}, rng, None)
                 named[rows] = part
-        return self._renamed(named)
+        return self if (named == self.splits).all() else self._renamed(named)
 
     def twins(self) -> Cohort:
         """The twins of the rows that have one: same ids and labels, the twin's image and attributes."""
@@ -471,19 +521,46 @@ class Cohort:
             )
         return np.array([goes_with.get(level) == name for name in names for level in levels])
 
-    def _logistic(
-        self, attribute: str | None, logistic: tuple[float, float, float], rng: np.random.Generator, complement: bool = False
-    ) -> np.ndarray:
+    def _numeric(self, attribute: str | None) -> np.ndarray:
+        """(n,) the attribute as numbers, NaN where it or the label is missing."""
         a = self.attribute(attribute)
-        slope, centre, multiplier = logistic
         if any(isinstance(v, str) for v in a.levels):
-            raise DataError(f"logistic= needs a numeric attribute, and {a.name!r} has {list(a.levels)[:5]}")
+            raise DataError(f"{a.name!r} has the values {list(a.levels)[:5]}, and only numbers have a mean: code it as numbers")
         numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
+        return np.where(a.present & (self.label >= 0), numeric, np.nan)
+
+    def _keeping(
+        self, attribute: str | None, logistic: tuple[float, float, float] | None, complement: bool = False
+    ) -> np.ndarray:
+        """(n,) probability of every row to be kept."""
+        numeric = self._numeric(attribute)
+        slope, centre, multiplier = logistic or (0.0, 0.0, 2.0)
         sigmoid = expit(slope * (numeric - centre))
-        positive = self.label == len(self.classes) - 1
         kept = np.clip(multiplier * sigmoid, 0, 1)
-        keep = np.where(positive, kept, 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1))
-        return (rng.random(len(self)) < np.where(a.present & (self.label >= 0), keep, 0)).nonzero()[0]
+        others = 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1)
+        return np.nan_to_num(np.where(self._is_last, kept, others))
+
+    def _with_gap(self, attribute: str | None, gap: float) -> np.ndarray:
+        """The same for the slope, found by bisection, at which the expected gap is `gap`; it rises with the slope."""
+        numeric = self._numeric(attribute)
+        centre, spread = float(np.nanmean(numeric)), float(np.nanstd(numeric)) or 1.0
+
+        def keeping(slope: float) -> np.ndarray:
+            return self._keeping(attribute, (slope / spread, centre, 2.0))
+
+        low, high = -STEEPEST, STEEPEST
+        ends = [_gap(numeric, self._is_last, keeping(slope)) for slope in (low, high)]
+        if not ends[0] <= gap <= ends[1]:
+            name = self.attribute(attribute).name
+            raise DataError(f"gap={gap:g}: subsampling can give {name!r} gaps from {ends[0]:.3g} to {ends[1]:.3g}")
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if _gap(numeric, self._is_last, keeping(middle)) < gap else (low, middle)
+        return keeping(low)
+
+    @property
+    def _is_last(self) -> np.ndarray:
+        return np.asarray(self.label == len(self.classes) - 1)
 
     def _stratum(self, attribute: str | None) -> np.ndarray:
         """(n,) stratum of each row: its label and its attribute (quartile)."""
@@ -524,6 +601,14 @@ class Cohort:
         ids = {} if self._table.schema.id else {ID: self.id}
         schema = replace(self._table.schema, split=column, id=self._table.schema.id or ID)
         return Cohort(Table(frame.assign(**{column: names}, **ids), schema, self._table.digests), name=self.name)
+
+
+def _gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
+    """Difference of weighted means; rows without a value count for nothing."""
+    mass = np.where(np.isnan(values), 0.0, weight)
+    sums = [(mass * of).sum() for of in (is_last, ~is_last)]
+    totals = [(mass * of * np.nan_to_num(values)).sum() for of in (is_last, ~is_last)]
+    return float(totals[0] / sums[0] - totals[1] / sums[1]) if min(sums) > 0 else math.nan
 
 
 def _discordant_rows(

@@ -46,7 +46,7 @@ class Examples:
     pixels: Pixels | None = None
     workers: int | None = None
 
-    @property
+    @cached_property
     def columns(self) -> str:
         """Hash of all that decides training and is not in the cohort's fingerprint."""
         own = [self.y.tolist(), self.weight.tolist(), None if self.groups is None else self.groups.tolist()]

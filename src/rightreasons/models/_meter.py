@@ -10,11 +10,11 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rightreasons.progress import PLAIN_EVERY_SECONDS
+from rightreasons.progress import PLAIN_EVERY_SECONDS, NotebookBar
 
 
 class Meter:
-    """Steps of a known number with a remark: live in a terminal, a plain line now and then elsewhere.
+    """Steps of a known number with a remark: live in a terminal or a notebook, a plain line now and then elsewhere.
 
     `RIGHTREASONS_QUIET=1` in the environment shows nothing.
     """
@@ -23,6 +23,8 @@ class Meter:
         self.what, self.total, self.done = what, total, done
         self._said = time.monotonic()
         self._is_quiet = bool(os.environ.get("RIGHTREASONS_QUIET"))
+        self._notebook = None if self._is_quiet else NotebookBar.here(what, total, done)
+        self._remark = ""
         self._bar: Progress | None = None
         if not self._is_quiet and Console(stderr=True).is_terminal:
             columns = (
@@ -43,13 +45,20 @@ class Meter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._notebook is not None:
+            self._notebook.show(self.done, self._remark, last=True)
 
     def advance(self) -> None:
         self.done += 1
         if self._bar is not None:
             self._bar.update(self._task, completed=self.done)
+        if self._notebook is not None:
+            self._notebook.show(self.done, self._remark)
 
     def say(self, remark: str) -> None:
+        self._remark = remark
+        if self._notebook is not None:
+            return
         if self._bar is not None:
             self._bar.update(self._task, said=remark)
         elif not self._is_quiet and time.monotonic() - self._said >= PLAIN_EVERY_SECONDS:

@@ -62,8 +62,8 @@ class StackedNetwork:
         self.frozen = {name: p for name, p in values.items() if name not in learned}
         self.buffers = stacked(nn.Module.named_buffers)
         numbers = differing_numbers([objective for row in grid for _, objective in row])
-        shape = (len(grid), len(grid[0]))
-        self.numbers = {name: torch.tensor(v, dtype=torch.float32, device=device).view(shape) for name, v in numbers.items()}
+        found = {name: torch.tensor(values, dtype=torch.float32, device=device) for name, values in numbers.items()}
+        self.numbers = {name: v.view(len(grid), len(grid[0]), *v.shape[1:]) for name, v in found.items()}
 
     def gradients(self, seen: Seen, epoch: int = 0, step: int = 0) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Losses (S, L) and gradients in training mode, buffers updated; everything in `seen` is (S, b, …)."""
@@ -121,7 +121,7 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
         )
     if hasattr(objective, "state_dict") and not isinstance(objective, nn.Module):
         return f"the objective {type(objective).__name__} keeps a state and is no nn.Module"
-    alone = _Whole(classifier.copy(), copy.deepcopy(objective))
+    alone = _Whole(classifier.copy(), copy.deepcopy(objective)).to(classifier.device)
     alone.network.train()
     try:
         pair = StackedNetwork([[(classifier, objective)] * 2], classifier.device)
@@ -143,23 +143,30 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
     return ""
 
 
-def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float]]:
-    """Plain numbers by which objectives of one kind differ, one a model."""
+def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] | list[list[float]]]:
+    """Plain numbers, or lists of them, by which objectives of one kind differ, one a model."""
     first = objectives[0]
     held = [_held(objective) for objective in objectives]
     kinds = {(type(o), o.func if isinstance(o, partial) else None) for o in objectives}
     alike = len(kinds) == 1 and all(h.keys() == held[0].keys() for h in held)
     if not alike or (not held[0] and any(o is not first and not isinstance(o, nn.Module | partial) for o in objectives)):
         raise SettingError("the objectives of models that train as one must be one function, or of one class")
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float] | list[list[float]]] = {}
     for name, value in held[0].items():
         values = [h[name] for h in held]
         if all(_equal(v, value) for v in values):
             continue
-        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        if all(map(_is_number, values)):
+            found[name] = [float(v) for v in values]
+        elif all(isinstance(v, list) and len(v) == len(value) and all(map(_is_number, v)) for v in values):
+            found[name] = [[float(number) for number in v] for v in values]
+        else:
             raise SettingError(f"the objectives of models that train as one may differ in numbers, not in {name!r}")
-        found[name] = [float(v) for v in values]
     return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _Whole(nn.Module):
@@ -215,7 +222,7 @@ def _held(objective: Any) -> dict[str, Any]:
 def _equal(one: Any, two: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(two, Tensor):
         return torch.equal(one, two)
-    return one is two or (type(one) is type(two) and isinstance(one, int | float | str | tuple | bool) and one == two)
+    return one is two or (type(one) is type(two) and isinstance(one, int | float | str | tuple | list | bool) and one == two)
 
 
 def _with_seed(part: Any) -> Any:

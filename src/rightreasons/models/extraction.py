@@ -110,6 +110,17 @@ def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict
     return named
 
 
+def refusal(need: Need, named: Mapping[str, Cohort], classifier: Classifier) -> str:
+    """Why an array cannot be made of these cohorts by this network; empty where it can."""
+    if need.cohort not in named:
+        return f"there are no {need.cohort} rows"
+    try:
+        _closure(need.cohort, need.array, named, classifier)
+    except (DataError, ModelError) as error:
+        return str(error)
+    return ""
+
+
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
@@ -249,7 +260,8 @@ def _extract_cohort(
     )
     everything = View(evidence, name, np.arange(len(cohort)))
     with closing(feed), torch.inference_mode():
-        for c in track(todo, f"extract {name} ({evidence.card.name})", done=total - len(todo)):
+        what = f"extract {name} ({evidence.card.name})"
+        for c in track(todo, what, done=total - len(todo), each=min(chunk, len(cohort)), unit="images"):
             rows = slice(c * chunk, min((c + 1) * chunk, len(cohort)))
             now = {array: maker for array, maker in makers.items() if c in missing[array]}
             made: dict[str, list[np.ndarray]] = {array: [] for array in now}

@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rightreasons.case import Sheet
     from rightreasons.findings import Finding
 
 __all__ = ["report"]
 
 
 def report(
-    findings: Iterable[Finding], path: str | os.PathLike[str], *, title: str = "Right for the right reasons?", subtitle: str = ""
+    findings: Iterable[Finding],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Right for the right reasons?",
+    subtitle: str = "",
+    sheet: Sheet | None = None,
 ) -> Path:
-    """Write findings as one self-contained HTML page that opens without a network; returns its path."""
+    """Write findings as one self-contained HTML page that opens without a network; returns its path.
+
+    `sheet` is what the page says of the data and of how to repeat it.
+    """
     from rightreasons.report import page  # templates and drawing: `import rightreasons` must not wait for them
 
-    return page.write(findings, path, title=title, subtitle=subtitle)
+    return page.write(findings, path, title=title, subtitle=subtitle, sheet=sheet)

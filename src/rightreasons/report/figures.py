@@ -121,6 +121,18 @@ def _whisker(estimate: Estimate, axis: Axis, width: float, height: float, behind
     return picture(width, height, spoken, "value and interval", *behind, *drawn, class_="forest")
 
 
+def meter(score: float) -> Markup:
+    """The score of a case on a line from 0 to 1, with its middle marked."""
+    width, height = 220.0, 16.0
+    axis = Axis(0.0, 1.0, 6, width - 6)
+    parts = [
+        line(axis(0), 8, axis(1), 8, "axis"),
+        line(axis(0.5), 3, axis(0.5), 13, "axis"),
+        tag("circle", cx=axis(score), cy=8.0, r=5.5, class_="tone-dot"),
+    ]
+    return picture(width, height, f"score {score:.2f}", "from 0, all against, to 1, all for a shortcut", *parts, class_="meter")
+
+
 # --------------------------------------------------------------------------------------------------------------------- kinds
 
 
@@ -310,14 +322,17 @@ def scatter(exhibit: Scatter) -> Markup:
     if not any(x is not None and y is not None for x, y in zip(exhibit.x, exhibit.y)):
         return _nothing("no defined points")
     names = list(dict.fromkeys(exhibit.group)) or [""]
-    key, top = legend(names, WIDTH, 0, "marks") if len(names) > 1 else (Markup(""), 0.0)
+    key, top = legend(names, WIDTH, 0, "marks", exhibit.hollow) if len(names) > 1 else (Markup(""), 0.0)
     plane = _Plane(exhibit, exhibit.x, exhibit.y, top)
     rows = [k for k in range(len(exhibit.x)) if plane.shows(exhibit.x[k], exhibit.y[k])]
     every = -(-len(rows) // MAX_POINTS)  # evenly through the rows, so that the picture does not depend on chance
     shown = rows[::every] if rows else []
     by_group = {name: [k for k in shown if not exhibit.group or exhibit.group[k] == name] for name in names}
-    shapes = [_cloud(plane, exhibit, by_group[name], number) for number, name in enumerate(names)]
-    spoken = f"{len(rows)} points in {len(names)} group(s), vertical {_range(exhibit.y)}, horizontal {_range(exhibit.x)}"
+    aside = _aside(plane, len(names))
+    boxes = [_quartiles(plane, exhibit, by_group[name], number, aside) for number, name in enumerate(names) if exhibit.boxes]
+    shapes = [*boxes, *(_cloud(plane, exhibit, by_group[name], number, aside[number]) for number, name in enumerate(names))]
+    across = ", ".join(plane.x.names) if plane.x.names else _range(x for x in exhibit.x if not isinstance(x, str))
+    spoken = f"{len(rows)} points in {len(names)} group(s), vertical {_range(exhibit.y)}, horizontal {across}"
     chart = picture(WIDTH, plane.height, exhibit.title, spoken, key, *plane.frame(), *shapes, *plane.lines(), class_="chart")
     listed = [
         (
@@ -338,14 +353,43 @@ def scatter(exhibit: Scatter) -> Markup:
     return Markup("{}{}{}{}").format(chart, _left_out(len(shown), len(rows), "points"), plane.note(), numbers)
 
 
-def _cloud(plane: _Plane, exhibit: Scatter, rows: list[int], number: int) -> Markup:
-    places = [(plane.x(exhibit.x[k]), plane.y(exhibit.y[k])) for k in rows]  # type: ignore[arg-type]
+def _aside(plane: _Plane, groups: int) -> list[float]:
+    """How far each group stands beside the middle of a name, so that they do not hide each other; 0 on an axis of numbers."""
+    room = 0.7 * (plane.x(1) - plane.x(0)) if len(plane.x.names) > 1 else 0.35 * (plane.right - plane.left)
+    return [room * ((number + 0.5) / groups - 0.5) if plane.x.names else 0.0 for number in range(groups)]
+
+
+def _quartiles(plane: _Plane, exhibit: Scatter, rows: list[int], number: int, aside: Sequence[float]) -> Markup:
+    """A box from quartile to quartile with the median, at every name."""
+    half, drawn = min(16.0, 0.4 * abs(aside[0] - aside[-1]) or 16.0), []
+    for name in plane.x.names:
+        values = [exhibit.y[k] for k in rows if exhibit.x[k] == name]
+        if values:
+            middle = plane.x(name) + aside[number]
+            low, median, high = (plane.y(float(q)) for q in np.quantile(np.array(values, dtype=float), (0.25, 0.5, 0.75)))
+            drawn.append(
+                tag(
+                    "rect",
+                    x=middle - half,
+                    y=high,
+                    width=2 * half,
+                    height=max(low - high, 0.5),
+                    class_=f"quartiles {colour(number)}",
+                )
+            )
+            drawn.append(line(middle - half, median, middle + half, median, f"stroke {colour(number)}"))
+    return tag("g", *drawn)
+
+
+def _cloud(plane: _Plane, exhibit: Scatter, rows: list[int], number: int, aside: float) -> Markup:
+    places = [(plane.x(exhibit.x[k]) + aside, plane.y(exhibit.y[k])) for k in rows]  # type: ignore[arg-type]
     if len(exhibit.x) > MAX_LABELLED_POINTS:  # one path of dots: a tenth of the bytes of one element each
         return tag("path", d="".join(f"M{coordinate(x)} {coordinate(y)}h0" for x, y in places), class_=f"dots {colour(number)}")
     drawn = []
     for k, (x, y) in zip(rows, places):
         label = f"{exhibit.label[k]}: " if exhibit.label else ""
-        drawn.append(mark(number, x, y, 3.4, hover=f"{label}{_plain(exhibit.x[k])}, {_plain(exhibit.y[k])}"))
+        hover = f"{label}{_plain(exhibit.x[k])}, {_plain(exhibit.y[k])}"
+        drawn.append(mark(number, x, y, 3.4, hover, bool(exhibit.group) and exhibit.group[k] in exhibit.hollow))
     return tag("g", *drawn, class_="cloud")
 
 

@@ -181,10 +181,10 @@ def colour(number: int) -> str:
     return f"s{number % COLOURS}"
 
 
-def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "") -> Markup:
+def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "", hollow: bool = False) -> Markup:
     """A small sign whose shape goes with the series: circle, square, diamond, triangle, and the same again hollow."""
     title = (tag("title", hover),) if hover else ()
-    class_ = f"mark {colour(number)}" + (" hollow" if number // 4 % 2 else "")
+    class_ = f"mark {colour(number)}" + (" hollow" if hollow or number // 4 % 2 else "")
     shape = number % 4
     if shape == 0:
         return tag("circle", *title, cx=x, cy=y, r=size, class_=class_)
@@ -194,7 +194,7 @@ def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "") ->
     return tag("polygon", *title, points=points((x + size * dx, y + size * dy) for dx, dy in across), class_=class_)
 
 
-def legend(names: Sequence[str], width: float, top: float, signs: str) -> tuple[Markup, float]:
+def legend(names: Sequence[str], width: float, top: float, signs: str, hollow: Sequence[str] = ()) -> tuple[Markup, float]:
     """Names in rows with the sign of their series (`signs`: "bars", "lines" or "marks"), and the height they take."""
     x, y, drawn = 0.0, top + 12, []
     for number, name in enumerate(names):
@@ -208,7 +208,7 @@ def legend(names: Sequence[str], width: float, top: float, signs: str) -> tuple[
             dash = DASHES[number % len(DASHES)] or None
             drawn.append(line(x, y - 4, x + 19, y - 4, f"stroke {colour(number)}", stroke_dasharray=dash))
         if signs == "marks":
-            drawn.append(mark(number, x + 10, y - 4, 4.2))
+            drawn.append(mark(number, x + 10, y - 4, 4.2, hollow=name in hollow))
         drawn.append(text(x + 24, y, shown, hover=name if shown != name else ""))
         x += needed
     return tag("g", *drawn, class_="legend"), (y - top + 14 if names else 0.0)

@@ -21,7 +21,7 @@ def number(value: float | None, like: Iterable[float | None] = ()) -> str:
         text = "0"
     elif largest >= 1e6 or largest < 1e-3:
         text = _scientific(value)
-    elif isinstance(value, int) or (largest >= 100 and all(v is None or float(v).is_integer() for v in (value, *like))):
+    elif isinstance(value, int) or (largest >= 10 and all(v is None or float(v).is_integer() for v in (value, *like))):
         text = f"{value:,.0f}".replace(",", "\u202f") if abs(value) >= 10_000 else f"{value:.0f}"
     else:
         text = f"{value:.{3 if largest < 10 else 2 if largest < 100 else 1}f}"
@@ -107,28 +107,6 @@ ROW_WORDS = (
 )
 
 
-def summary(findings: Iterable[Finding]) -> str:
-    """One sentence that counts the verdicts; it weighs nothing, since what findings mean together is not decided here."""
-    counts, models = dict.fromkeys(TONES, 0), set()
-    for finding in findings:
-        counts[finding.headline] += 1
-        models.add(finding.model)
-    which = "the" if len(models) < 2 else "a"
-    judged = counts["shortcut"] + counts["inconclusive"] + counts["no evidence"]
-    if not judged:
-        return "No audit here gives a verdict: what follows is description."
-    of = f"of {judged} {'verdict' if judged == 1 else 'verdicts'}"
-    if counts["shortcut"]:
-        first = f"{counts['shortcut']} {of} {'says' if counts['shortcut'] == 1 else 'say'} that {which} model uses a shortcut"
-        rest = [f"{counts[w]} {'is' if counts[w] == 1 else 'are'} inconclusive" for w in ("inconclusive",) if counts[w]]
-        rest += [f"{counts[w]} {'finds' if counts[w] == 1 else 'find'} no evidence" for w in ("no evidence",) if counts[w]]
-        return "; ".join([first, *rest]) + "."
-    if counts["inconclusive"]:
-        verb = "is" if counts["inconclusive"] == 1 else "are"
-        return f"No audit found a shortcut, but {counts['inconclusive']} {of} {verb} inconclusive: not a clean bill of health."
-    return f"No audit found evidence of a shortcut ({judged} {'verdict' if judged == 1 else 'verdicts'})."
-
-
 class Term(NamedTuple):
     """A statistic in plain language; it is listed on a page where `pattern` occurs among the names shown."""
 
@@ -146,6 +124,13 @@ GLOSSARY = (
         "Shortcut: the effect is there, in the direction a shortcut would have, beyond chance. No evidence: the test could "
         "have seen a shortcut and did not. Inconclusive: a condition that the test needs is not met.",
         "No evidence is not proof of absence: other cues, or weaker effects than the test can see, are not excluded.",
+    ),
+    Term(
+        "The case and its score",
+        ALWAYS,
+        "The verdict over all findings of one model and attribute. Only reliance (weight 1) and place (weight 1/2) vote; a "
+        "shortcut needs a call of reliance. The score is (1/2 + votes for) / (1 + all votes): 1/2 is undecided.",
+        "The score is no probability, and what is encoded or unequal between groups does not raise it: neither is use.",
     ),
     Term(
         "Interval [low, high]",

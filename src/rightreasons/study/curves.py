@@ -83,11 +83,11 @@ def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
     """Curves of what [curves] asks for, and of every audit's headline along every axis."""
     found = []
     for name, asked in study.plan["curves"].items():
-        found.append(_finding(study, f"curves-{name}", asked["y"], asked["x"], _points(study, frame, asked["y"])))
+        found.append(_finding(study, f"curves-{name}", asked["y"], asked["x"], points(study, frame, asked["y"])))
     for audit, told in study.plan["audits"].items():
         for axis in study.plan["axes"] if told["subject"] == TEST else ():
             if {"y": audit, "x": axis} not in study.plan["curves"].values():
-                found.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, _points(study, frame, audit)))
+                found.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, points(study, frame, audit)))
     return [finding for finding in found if finding is not None]
 
 
@@ -101,8 +101,8 @@ def _named(study: Study, group: tuple[str, ...], units: list[str]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Points:
-    """Values of single models: `frame` has architecture, regime, the axes, value, low and high."""
+class Points:
+    """Values of single models: `frame` has model, architecture, regime, seed, the axes, value, low and high."""
 
     what: str
     row: Row
@@ -110,7 +110,7 @@ class _Points:
     frame: pd.DataFrame
 
 
-def _points(study: Study, frame: pd.DataFrame, y: str) -> _Points:
+def points(study: Study, frame: pd.DataFrame, y: str) -> Points:
     """The values of `y`: an audit's headline, one of its estimates, or a column of the table."""
     audit, _, name = y.partition(":")
     if audit in study.plan["audits"]:
@@ -119,17 +119,17 @@ def _points(study: Study, frame: pd.DataFrame, y: str) -> _Points:
         rows = rows[rows["estimate"] == name.strip()] if name else rows[rows["headline"].astype(bool)]
         what = f"{audit}: {' or '.join(dict.fromkeys(rows['estimate']))}" if len(rows) else y
         if not len(rows):
-            return _Points(what, module.ROW, "", rows)
+            return Points(what, module.ROW, "", rows)
         units = rows["unit"].unique().tolist()
-        return _Points(what, rows["row"].iloc[0], units[0] if len(units) == 1 else "", rows)
-    return _Points(y, "behaviour", "", _column(study, y))
+        return Points(what, rows["row"].iloc[0], units[0] if len(units) == 1 else "", rows)
+    return Points(y, "behaviour", "", _column(study, y))
 
 
 def _column(study: Study, y: str) -> pd.DataFrame:
     """A column of the table, of finished units that are not there for another's sake."""
     table = study.table.set_index("unit")
     if y not in table:
-        return pd.DataFrame(columns=["architecture", "regime", "value", "low", "high"])
+        return pd.DataFrame(columns=["model", "architecture", "regime", "seed", "value", "low", "high"])
     rows = []
     for unit, told in study.plan["units"].items():
         if told["regime"] in study.plan["references"] or told["train"].get("target") or table.loc[unit, "status"] != DONE:
@@ -138,11 +138,12 @@ def _column(study: Study, y: str) -> pd.DataFrame:
         values = {
             key: table.loc[unit].get(column, np.nan) for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high"))
         }
-        rows.append({"architecture": told["architecture"], "regime": told["regime"], **axes, **values})
+        named = {"model": unit, **{key: told[key] for key in ("architecture", "regime", "seed")}}
+        rows.append({**named, **axes, **values})
     return pd.DataFrame(rows)
 
 
-def _finding(study: Study, name: str, y: str, x: str, points: _Points) -> Finding | None:
+def _finding(study: Study, name: str, y: str, x: str, points: Points) -> Finding | None:
     """The finding of one curve; None where no two values of `x` have a number."""
     column = x if x in NAMES else f"{AXIS}{x}"
     frame = points.frame[points.frame[column].notna()] if column in points.frame else points.frame[:0]
@@ -230,7 +231,7 @@ def _trend(name: str, x: str, line: list[Interval], row: Row) -> Estimate:
 
 
 def _exhibits(
-    points: _Points, x: str, levels: list[Any], series: Mapping[str, Line], frame: pd.DataFrame, column: str
+    points: Points, x: str, levels: list[Any], series: Mapping[str, Line], frame: pd.DataFrame, column: str
 ) -> Iterable[Exhibit]:
     seeds = int(frame.groupby(column, sort=False).size().max())
     caption = (

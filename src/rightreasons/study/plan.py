@@ -11,7 +11,7 @@ import itertools
 import json
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from rightreasons.families import suggest
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
 from rightreasons.stats.resampling import task_rng
-from rightreasons.study import curves, engines, regimes
+from rightreasons.study import curves, engines, overall, regimes, severities
 from rightreasons.study.performance import performance
 from rightreasons.study.record import PLAIN, PLAN, Study, write, write_json
-from rightreasons.study.references import References, read_audit
+from rightreasons.study.references import References, read_audit, with_groups
 from rightreasons.study.regimes import DECODING, Point
 from rightreasons.study.regimes import refuse_unknown as _refuse_unknown
 
@@ -39,7 +39,7 @@ FORMAT = 1  # of plan.json and of a unit's identity
 DATA = "data"  # the name of the cohort that [data] describes
 TABLES = (
     "name", "seed", "engine", "data", "split", "cohorts", "external", "architectures", "regimes", "references", "train", "runs",
-    "extract", "performance", "audits", "curves", "engine_settings",
+    "severities", "extract", "performance", "audits", "curves", *overall.KINDS, "engine_settings",
 )  # fmt: skip
 WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}
 LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
@@ -53,7 +53,8 @@ class Driver:
     Parameters
     ----------
     attempts : how often a task whose worker died is run in all
-    batched : train units that differ only in seed, lr and weight decay as one model: true, false, or "auto" where it pays
+    batched : train units that differ only in seed, lr, weight decay and (gradient scaling) scale as one model: true, false, or
+        "auto" where it pays
     split_rows : a cohort of more rows is extracted in pieces, by several workers
     track : "mlflow" logs every finished unit there
     """
@@ -78,7 +79,7 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
     text, base = _read(source)
     asked = _parse(text, source)
     seed = int(asked.get("seed", 0))
-    cohorts = _cohorts(asked, base, folder, seed)
+    cohorts = with_groups(asked.get("audits", {}), _cohorts(asked, base, folder, seed))
     driver, engine = _engine(asked)
     extraction = _settings(asked.get("extract", {}), extract, where="[extract]", without=NOT_EXTRACTION)
     points = _points(asked, seed)
@@ -100,6 +101,7 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
             name: read_audit(name, table, cohorts[DATA], axes) for name, table in asked.get("audits", {"groups": {}}).items()
         },
         "curves": {name: curves.read(name, table, axes) for name, table in asked.get("curves", {}).items()},
+        **overall.read(asked, list(_regimes(asked))),
     }
     resolved |= _planned(asked, resolved, points, cohorts, base, folder, driver)
     external = {name: told["hash"] for name, told in resolved["cohorts"].items() if told["external"]}
@@ -168,7 +170,7 @@ def _engine(asked: Mapping[str, Any]) -> tuple[Driver, dict[str, Any]]:
 
 def _cohorts(asked: Mapping[str, Any], base: Path, folder: Path, seed: int) -> dict[str, Cohort]:
     """The data with all four splits, the training sets made from them, and the external cohorts."""
-    data = _source(asked["data"], base, folder / "world", seed, "[data]")
+    data = read_source(asked["data"], base, folder / "world", seed, "[data]")
     if "split" in asked:
         keywords = _settings(asked["split"], data.split, where="[split]")
         data = data.split(rng=task_rng(seed, "split"), **keywords)
@@ -177,16 +179,16 @@ def _cohorts(asked: Mapping[str, Any], base: Path, folder: Path, seed: int) -> d
     for name, table in asked.get("cohorts", {}).items():
         if name in found:
             raise SettingError(f"[cohorts.{name}]: the name {name!r} is taken by [data]")
-        found[name] = _training_set(name, table, data, folder, seed)
+        found[name] = training_set(name, table, data, folder, seed)
     for name, table in asked.get("external", {}).items():
         if name in found or name in ("train", "val", "audit", "test", "twin"):
             raise SettingError(f"[external.{name}]: the name {name!r} is taken; choose another")
-        whole = _source(table, base, folder / f"world-{name}", seed, f"[external.{name}]", folder / "world")
+        whole = read_source(table, base, folder / f"world-{name}", seed, f"[external.{name}]", folder / "world")
         found[name] = whole.on("test") if whole.has("test") else whole
     return found
 
 
-def _source(table: Mapping[str, Any], base: Path, folder: Path, seed: int, where: str, first: Path | None = None) -> Cohort:
+def read_source(table: Mapping[str, Any], base: Path, folder: Path, seed: int, where: str, first: Path | None = None) -> Cohort:
     """A cohort from a manifest, from a planted world, or (`world:NAME`) from a further manifest of the data's own world."""
     given = dict(table)
     if ("world" in given) == ("manifest" in given):
@@ -206,7 +208,7 @@ def _source(table: Mapping[str, Any], base: Path, folder: Path, seed: int, where
     return Cohort.read(base / manifest, **given)
 
 
-def _training_set(name: str, table: Mapping[str, Any], data: Cohort, folder: Path, seed: int) -> Cohort:
+def training_set(name: str, table: Mapping[str, Any], data: Cohort, folder: Path, seed: int) -> Cohort:
     """The data with other `train` and `val` rows; `audit` and `test` stay what they are."""
     where = f"[cohorts.{name}]"
     _refuse_unknown(table, ("redrawn", "balance", "bias"), where)
@@ -230,6 +232,18 @@ def _scaled(keywords: Mapping[str, Any], share: float) -> dict[str, Any]:
     """Numbers of rows that were meant for `train`, for the smaller `val`."""
     counts = {k: v for k, v in keywords.items() if k in ("discordant", "size") and isinstance(v, int) and not isinstance(v, bool)}
     return {**keywords, **{key: max(1, round(value * share)) for key, value in counts.items()}}
+
+
+def _rows_told(cohorts: Mapping[str, Cohort], made: Iterable[str]) -> Iterator[str]:
+    """What the training sets that the file describes have come to: rows, and how far numeric attributes go with the label."""
+    for name in made:
+        sizes = " and ".join(f"{len(cohorts[name].on(split))} {split}" for split in ("train", "val"))
+        gaps = []
+        for a in map(cohorts[name].attribute, cohorts[name].attributes):
+            if not any(isinstance(level, str) for level in a.levels):
+                own, data = (cohorts[of].on("train").gap(a.name) for of in (name, DATA))
+                gaps.append(f"gap of {a.name} between the last class and the others {own:.3g} in train ({data:.3g} in the data)")
+        yield "; ".join([f"cohort {name}: {sizes} rows", *gaps])
 
 
 def _told(cohort: Cohort, folder: Path, external: bool) -> dict[str, Any]:
@@ -265,7 +279,7 @@ def _points(asked: Mapping[str, Any], seed: int) -> list[Point]:
     for number, grid in enumerate(asked["runs"]):
         where = f"[[runs]] {number + 1}"
         full = {**{key: list(table) for key, table in tables.items()}, "seed": seed, **grid}
-        lists = {key: value if isinstance(value, list) else [value] for key, value in full.items()}
+        lists = {key: _values(key, value) for key, value in full.items()}
         for key, table in tables.items():
             for name in lists[key]:
                 if name not in table:
@@ -275,6 +289,15 @@ def _points(asked: Mapping[str, Any], seed: int) -> list[Point]:
             point = dict(zip(lists, values, strict=True))
             found.append(Point(point.pop("architecture"), point.pop("regime"), point.pop("seed"), point, axes, where))
     return found
+
+
+def _values(key: str, value: Any) -> list[Any]:
+    """The values of an axis; `scale = {number = 25, largest = 3.0}` is a sweep of gradient scales around 0."""
+    if key == "scale" and isinstance(value, Mapping):
+        scales = families.member("mitigations", "gradient_scaling").scales
+        if value and value.keys() <= families.settings_of(scales).keys():
+            return [float(f"{scale:.3g}") for scale in scales(**value)]
+    return value if isinstance(value, list) else [value]
 
 
 def _regimes(asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -302,10 +325,11 @@ def _planned(
     driver: Driver,
 ) -> dict[str, Any]:
     """Units by id with the reference models that audits ask for, the cohorts of all, and what was added."""
+    calibration = severities.read(asked["severities"], points) if "severities" in asked else None
     references = References(
         asked.get("references", {}),
         cohorts[DATA],
-        lambda name, how: _training_set(name, how, cohorts[DATA], folder, resolved["seed"]),
+        lambda name, how: training_set(name, how, cohorts[DATA], folder, resolved["seed"]),
         "world" in asked["data"],
         _regimes(asked),
         cohorts,
@@ -325,11 +349,15 @@ def _planned(
     every = [unit for _, unit in units]
     regimes.refuse_unnamed(every, references.regimes)
     _try_building(every)
-    named = _named(_batched(every, driver.batched))
+    named, placed = _named(_batched(every, driver.batched), calibration)
+    for audit in resolved["audits"].values() if placed else ():
+        if severities.wants(audit["settings"]):
+            audit["settings"]["severities"] = placed["file"]
     return {
         "cohorts": {name: told[name] for name in cohorts},
         "references": references.added,
-        "notes": references.notes,
+        "severities": placed,
+        "notes": [*_rows_told(cohorts, list(asked.get("cohorts", {}))), *references.notes],
         "units": named,
     }
 
@@ -437,11 +465,14 @@ def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, A
 
     groups: dict[str, list[dict[str, Any]]] = {}
     for unit in units:
-        same = {**unit, "axes": {}, "seed": 0, "train": {k: v for k, v in unit["train"].items() if k not in batched.VARIES}}
-        groups.setdefault(_hash(same), []).append(unit)
+        module = None if unit["method"] == PLAIN else families.member("mitigations", unit["method"])
+        varies = batched.VARIES if module is None else (*getattr(module, "TOGETHER", ()), "seed")
+        if hasattr(module, "together") or module is None:
+            same = {**unit, "axes": {}, "seed": 0, "train": {k: v for k, v in unit["train"].items() if k not in varies}}
+            groups.setdefault(_hash(same), []).append(unit)
     for members in groups.values():
         first = members[0]
-        if first["method"] != PLAIN or first["start"] or "stopping" in first["train"] or len(members) < 2:
+        if first["start"] or "stopping" in first["train"] or len(members) < 2:
             continue
         classifier = load(first["load"], first["seed"])
         why_not = batched.refusal(classifier)
@@ -454,11 +485,16 @@ def _batched(units: list[dict[str, Any]], asked: bool | str) -> list[dict[str, A
     return units
 
 
-def _named(units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Units by id, those first that others need: a readable name and a hash of everything that decides the unit's numbers."""
+def _named(units: list[dict[str, Any]], calibration: dict[str, Any] | None) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Units by id, those first that others need, and the calibration with the ids of its models.
+
+    An id is a readable name and a hash of everything that decides the unit's numbers.
+    """
     needs: dict[str, set[str]] = {}
     for unit in units:
         needs.setdefault(unit["regime"], set()).update(filter(None, (unit["start"], *unit["references"].values())))
+        if calibration and severities.wants(unit["train"]):
+            needs[unit["regime"]] |= severities.regimes_of(calibration)
     place = {regime: number for number, regime in enumerate(regimes.in_order(needs))}
     named: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for unit in sorted(units, key=lambda unit: place[unit["regime"]]):
@@ -467,9 +503,12 @@ def _named(units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "start": regimes.start_of(unit, named) if unit["start"] else "",
             "references": regimes.references_of(unit, named),
         }
+        if calibration and severities.wants(unit["train"]):
+            full["train"] = {**unit["train"], "severities": severities.placed(calibration, named)["file"]}
         name, content = _identity(full)
         named.setdefault((unit["regime"], unit["architecture"]), {})[name] = {**full, "hash": content}
-    return dict(sorted((name, unit) for part in named.values() for name, unit in part.items()))
+    placed = severities.placed(calibration, named) if calibration else {}
+    return dict(sorted((name, unit) for part in named.values() for name, unit in part.items())), placed
 
 
 def _identity(unit: Mapping[str, Any]) -> tuple[str, str]:

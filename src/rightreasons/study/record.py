@@ -32,13 +32,14 @@ from rightreasons import families
 from rightreasons.audits import Need, needs_of
 from rightreasons.audits._contract import load_measurement, measured_class
 from rightreasons.data.cohort import Cohort
+from rightreasons.display import table
 from rightreasons.errors import DataError
 from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
-from rightreasons.findings import Finding
+from rightreasons.findings import Finding, file_name
 from rightreasons.study import roles
 
-PLAN, RUN, ROW, TABLE = "plan.json", "run.json", "row.json", "table.parquet"
+PLAN, RUN, ROW, TABLE, CONCLUDED = "plan.json", "run.json", "row.json", "table.parquet", "concluded.json"
 PLANNED, RUNNING, DONE, FAILED = "planned", "running", "done", "failed"
 PLAIN = "erm"  # the method that is `train` itself
 TIME = "time_"  # how columns that hold times begin
@@ -61,6 +62,12 @@ class Study:
     def __repr__(self) -> str:
         counts = pd.Series([self.status(unit) for unit in self.units], dtype=object).value_counts()
         return f"<Study {self.name}: {len(self.units)} units, {', '.join(f'{n} {status}' for status, n in counts.items())}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how far each group of units that differ in the seed alone is."""
+        groups = self.groups().items()
+        rows = [(" ".join(key), len(units), sum(self.status(u) == DONE for u in units)) for key, units in groups]
+        return table(f"Study {self.name}", ("units", "seeds", "done"), rows)
 
     @property
     def name(self) -> str:
@@ -112,7 +119,7 @@ class Study:
         """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
         found = {Need("test", name, "logits"): None for name in ("test", *self.external(unit))}
         for name, audit in self.plan["audits"].items():
-            asked = needs_of([audit["method"]], {audit["method"]: audit["settings"]})
+            asked = needs_of([audit["method"]], {audit["method"]: self.settings(name)})
             played = None if unit is None else self.roles(unit, name)
             found.update(dict.fromkeys(need for need in asked if played is None or need.role in played))
         return list(found)
@@ -125,7 +132,29 @@ class Study:
         """Units whose models a unit starts from or reads."""
         told = self.plan["units"][unit]
         found = [told["start"], *(other for others in told["references"].values() for other in others)]
+        if self.trains_with_severities(unit):
+            found += [self.plan["severities"][key] for key in ("baseline", "reference")]
         return tuple(dict.fromkeys(filter(None, found)))
+
+    @property
+    def severities(self) -> Path | None:
+        """Where the severities that the study calibrates are, or will be; None where it calibrates none."""
+        told = self.plan.get("severities")
+        return self.folder / told["file"] if told else None
+
+    def trains_with_severities(self, unit: str) -> bool:
+        """Whether a unit's method reads the severities that the study calibrates."""
+        return (
+            self.severities is not None and self.plan["units"][unit]["train"].get("severities") == self.plan["severities"]["file"]
+        )
+
+    def settings(self, audit: str) -> dict[str, Any]:
+        """Settings of an audit, with the place of the study's severities where it reads them, None before they are made."""
+        told: dict[str, Any] = self.plan["audits"][audit]["settings"]
+        place = self.severities
+        if place is None or told.get("severities") != self.plan["severities"]["file"]:
+            return told
+        return {**told, "severities": str(place) if place.exists() else None}
 
     @property
     def table(self) -> pd.DataFrame:
@@ -225,6 +254,17 @@ def write_table(frame: pd.DataFrame, path: Path) -> Path:
 
 def _text(value: Any) -> str | None:
     return None if value is None or value != value else str(value)
+
+
+def save_findings(findings: Sequence[Finding], folder: Path) -> None:
+    """Write findings, and remove those that an earlier run wrote and this one does not: they would speak of another question."""
+    told = folder / CONCLUDED
+    names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
+    for old in set(read_json(told)["files"] if told.exists() else ()) - set(names):
+        (folder / "findings" / old).unlink(missing_ok=True)
+    for finding in findings:
+        finding.save(folder)
+    write_json(told, {"made_from": "", "files": names})
 
 
 def now() -> str:

@@ -46,6 +46,27 @@ def read_audit(name: str, table: Mapping[str, Any], data: Cohort, axes: Iterable
     }
 
 
+def with_groups(audits: Mapping[str, Mapping[str, Any]], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
+    """The cohorts with the groups of numbers that reference models of these audits (the file's) learn."""
+    found = dict(cohorts)
+    data = next(iter(found.values()))
+    for name, table in audits.items():
+        module = families.member("audits", table.get("method", name))
+        settings = {**families.settings_of(module.measure, module.conclude), **table}
+        for role in declared(module, settings, data):
+            if role.groups and _is_number(data, role.target) and f"{role.target} groups" not in data.attributes:
+                found = {
+                    key: cohort.in_groups(role.target, role.groups, of=data) if _is_number(cohort, role.target) else cohort
+                    for key, cohort in found.items()
+                }
+                data = next(iter(found.values()))
+    return found
+
+
+def _is_number(cohort: Cohort, column: str) -> bool:
+    return column in cohort.attributes and cohort.attribute(column).kind == "continuous"
+
+
 def declared(module: Any, settings: Mapping[str, Any], data: Cohort) -> tuple[Role, ...]:
     """The reference models that an audit asks for with these settings; its attribute is the data's first where none is named."""
     full = dict(settings)
@@ -116,7 +137,7 @@ class References:
         if rows != "train":
             table["cohort"] = self._cohort(audit, rows, attribute or (self.data.attributes[0] if self.data.attributes else ""))
         if role.target:
-            table["target"] = self._target(role.target)
+            table["target"] = self._target(role)
         if role.stopping != "val":
             table["stopping"] = role.stopping
         table |= {key: value for key, value in self.table.items() if key not in ("seed", "rows")}
@@ -128,12 +149,16 @@ class References:
             self.notes.append(f"{audit} asks for models in the role {role.name}: regime {name} added ({of})")
         return self._same[same]
 
-    def _target(self, column: str) -> str:
+    def _target(self, role: Role) -> str:
+        """The column that a role's models predict: groups of it where it is a number and the role allows them."""
+        column = role.target
         if column not in self.data.attributes:
             raise DataError(f"the data have no attribute {column!r}")
-        if self.data.attribute(column).kind == "continuous":
+        if self.data.attribute(column).kind == "categorical":
+            return column
+        if not role.groups:
             raise DataError(f"{column} is continuous, and a classifier learns classes: give bins when reading it")
-        return column
+        return f"{column} groups"
 
     def _cohort(self, audit: str, rows: str, attribute: str) -> str:
         """The name of a training set without association, made once: all references of one attribute share their rows."""

@@ -6,6 +6,7 @@ A role is given by a choice of units: `"balanced"` (a regime), `["*", "!erm"]` (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -47,7 +48,7 @@ def cases(
     """What an audit concludes over: (architecture, regime, setting=value …) → role → units.
 
     An audit with the role `test` has a case for every group of units that differ in the seed alone. One without it is about a
-    family: all units of one architecture and regime, whatever their seeds and axes.
+    family: all its units of one architecture that were trained on one cohort, whatever their seeds, axes and regimes.
     """
     audit, units = plan["audits"][name], plan["units"]
     played = {unit: plays(plan, audit, told) for unit, told in units.items()}
@@ -56,8 +57,13 @@ def cases(
     for key, members in groups.items():
         subjects = [unit for unit in members if audit["subject"] in played[unit]]
         if subjects:
-            case = found.setdefault(key if audit["subject"] == TEST else key[:2], {audit["subject"]: []})
+            family = (key[0], units[subjects[0]]["cohort"])
+            case = found.setdefault(key if audit["subject"] == TEST else family, {audit["subject"]: []})
             case[audit["subject"]] += subjects
+    if audit["subject"] != TEST:
+        named = {key: (key[0], _regimes(case[audit["subject"]], units)) for key, case in found.items()}
+        alike = Counter(named.values())
+        found = {(*named[key], *([f"cohort={key[1]}"] if alike[named[key]] > 1 else [])): case for key, case in found.items()}
     for case in found.values():
         first = units[case[audit["subject"]][0]]
         axes = first["axes"] if audit["subject"] == TEST else {}
@@ -72,6 +78,10 @@ def cases(
 def agree(a: Mapping[str, Any], b: Mapping[str, Any], but: Iterable[str] = ()) -> bool:
     """Whether two units have equal values of all axes that both have."""
     return all(a[key] == b[key] for key in a.keys() & b.keys() - set(but))
+
+
+def _regimes(family: Iterable[str], units: Mapping[str, Any]) -> str:
+    return "+".join(dict.fromkeys(str(units[unit]["regime"]) for unit in family))
 
 
 def _serves(unit: Mapping[str, Any], tested: Mapping[str, Any], axes: Mapping[str, Any], chosen: Choice) -> bool:

@@ -33,6 +33,7 @@ from rightreasons.evidence import Decisions, Evidence
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import CURVES, evaluate, train
+from rightreasons.perturbations.calibration import calibrate
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
 from rightreasons.study.performance import INTERNAL, Performance, performance
@@ -126,6 +127,8 @@ class _Kept:
 def _do(study: Study, task: Task, todo: list[_Run]) -> None:
     if task.step == "train":
         train_group(study, todo)
+    if task.step == "calibrate":
+        todo[0].calibrate()
     for run in todo:
         if task.step == "all":
             run.train()
@@ -142,21 +145,35 @@ def train_group(study: Study, runs: list[_Run]) -> None:
         for run in runs:
             run.train()
         return
-    from rightreasons.models.batched import train_batched  # only a batched study needs it
-
     began = time.perf_counter()
-    trained = train_batched(
-        [run.start() for run in runs],
-        study_cohort(study, runs[0].plan["cohort"]),
-        [run.settings() for run in runs],
-        folders=[run.folder / "model" for run in runs],
-        threads=runs[0].plan["threads"],
-    )
-    for run, model in zip(runs, trained, strict=True):
+    for run, model in zip(runs, _train_as_one(study, runs), strict=True):
         if isinstance(model, Exception):  # this member diverged; the others are whole
             run.fail(model)
         else:
             run.note(train=(time.perf_counter() - began) / len(runs))
+
+
+def _train_as_one(study: Study, runs: list[_Run]) -> list[Any]:
+    """The models of a group, each in the folder of its unit, or why one has none."""
+    starts, cohort = [run.start() for run in runs], study_cohort(study, runs[0].plan["cohort"])
+    settings, threads, method = [run.settings() for run in runs], runs[0].plan["threads"], runs[0].plan["method"]
+    if method == PLAIN:
+        from rightreasons.models.batched import train_batched  # only a batched study needs it
+
+        return list(train_batched(starts, cohort, settings, folders=[run.folder / "model" for run in runs], threads=threads))
+    module = families.member("mitigations", method)
+    decoding, usual = study.plan["decoding"], families.settings_of(module.mitigate)
+    given = [{key: value for key, value in {**decoding, **own}.items() if key in usual} for own in settings]
+    rngs = [task_rng(run.plan["seed"], f"mitigation {method}") for run in runs]
+    trained = list(
+        module.together(starts, cohort, given, rngs=rngs, folders=[run.folder / WORK for run in runs], threads=threads)
+    )
+    for run, model in zip(runs, trained, strict=True):
+        if not isinstance(model, Exception):
+            run.keep(model)
+    for run in runs:  # not before all are kept: a second attempt goes on with what is there
+        shutil.rmtree(run.folder / WORK, ignore_errors=True)
+    return trained
 
 
 class _Run:
@@ -249,10 +266,10 @@ class _Run:
                 settings["stopping"] = cohort.on(settings["stopping"])
             train(self.start(), cohort, folder=place, **settings)
         else:
-            self._mitigate(cohort, place)
+            self._mitigate(cohort)
         self.note(train=time.perf_counter() - began)
 
-    def _mitigate(self, cohort: Cohort, place: Path) -> None:
+    def _mitigate(self, cohort: Cohort) -> None:
         """A method of `mitigations/` keeps what it likes in a folder of its own; of that only the curves stay."""
         mitigate = families.member("mitigations", self.plan["method"]).mitigate
         first, work = self.start(), self.folder / WORK
@@ -260,6 +277,8 @@ class _Run:
         usual = {**families.settings_of(mitigate), **known(self.plan["method"])}
         given = {**self.study.plan["decoding"], **self.settings(), "folder": work}
         given = {key: value for key, value in given.items() if key in usual}
+        if self.study.trains_with_severities(self.unit):
+            given["severities"] = str(self.study.severities)
         if self.plan["start"] and "start" in usual:
             given["start"] = "given"  # of a method that would else go back to the first weights
         if self.plan["references"]:
@@ -267,11 +286,25 @@ class _Run:
         model = mitigate(first, cohort, rng=rng, **given)
         if self.plan["start"]:
             model.used = frozenset(model.used) | frozenset(first.used)
-        if (work / CURVES).exists():
-            place.mkdir(parents=True, exist_ok=True)
-            (work / CURVES).replace(place / CURVES)
-        model.save(place)
+        self.keep(model)
         shutil.rmtree(work, ignore_errors=True)
+
+    def keep(self, model: Classifier) -> None:
+        """Save the model of a mitigation; of what it left in its own folder the curves go with it."""
+        place, curves = self.folder / "model", self.folder / WORK / CURVES
+        place.mkdir(parents=True, exist_ok=True)
+        if curves.exists():
+            shutil.copy(curves, place / CURVES)
+        model.save(place)
+
+    def calibrate(self) -> None:
+        """Severities of the study's perturbations, on this unit's model."""
+        began, told, place = time.perf_counter(), self.study.plan["severities"], self.study.severities
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        reference = self._model_of(told["reference"]).to(device) if told["reference"] else None
+        cohort = study_cohort(self.study, self.plan["cohort"])
+        calibrate(self._model_of(self.unit).to(device), cohort, reference=reference, out=place, **told["settings"])
+        self.note(calibrate=time.perf_counter() - began)
 
     # ---- extraction ----------------------------------------------------------------------------------------------------
 
@@ -365,7 +398,7 @@ class _Run:
         module = families.member("audits", audit["method"])
         rng = task_rng(self.study.plan["seed"], f"{audit['method']} measure")
         try:
-            measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, audit["settings"]))
+            measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, self.study.settings(name)))
         except (NotRun, EvidenceError) as error:
             measured = Unmeasured(str(error))
         save_measurement(measured, path, **told)

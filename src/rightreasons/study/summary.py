@@ -19,10 +19,11 @@ from rightreasons.findings import Cell, Check, Finding, Table, Verdict, file_nam
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng
 from rightreasons.stats.units import over_seeds
-from rightreasons.study import curves
+from rightreasons.study import curves, overall
 from rightreasons.study.curves import Concluded
 from rightreasons.study.record import DONE, TIME, Study, Unmeasured, columns, read_json, write_json, write_table
 from rightreasons.study.roles import TEST, cases
+from rightreasons.study.sheet import sheet_of_study
 
 SUMMARY, ESTIMATES, CONCLUDED, PAGE = "summary.parquet", "estimates.parquet", "concluded.json", "report.html"
 LEVEL = 0.95
@@ -53,7 +54,7 @@ def summarise(study: Study, level: float = LEVEL) -> pd.DataFrame:
 def conclude(study: Study) -> list[Finding]:
     """Findings of every audit for every (architecture, regime, setting) over its seeds, curves, and the page; made once."""
     done = [unit for unit in study.units if study.status(unit) == DONE]
-    told = json.dumps([done, *(study.plan[key] for key in ("measured", "name", "curves", "references"))])
+    told = json.dumps([done, *(study.plan.get(key) for key in ("measured", "name", "curves", "references", *overall.KINDS))])
     made_from = hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
     before = read_json(study.folder / CONCLUDED) if (study.folder / CONCLUDED).exists() else {"made_from": "", "files": []}
     files = [study.folder / "findings" / name for name in before["files"]]
@@ -62,7 +63,7 @@ def conclude(study: Study) -> list[Finding]:
     concluded = _concluded(study, set(done))
     estimates = curves.estimates(study, concluded)
     write_table(estimates, study.folder / ESTIMATES)
-    findings = [case.finding for case in concluded] + curves.findings(study, estimates)
+    findings = overall.findings(study, estimates) + [case.finding for case in concluded] + curves.findings(study, estimates)
     for finding in findings:
         finding.save(study.folder)
     names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
@@ -70,7 +71,10 @@ def conclude(study: Study) -> list[Finding]:
         (study.folder / "findings" / old).unlink(missing_ok=True)
     if findings:
         title = f"Study {study.name}: {len(done)} of {len(study.units)} models"
-        report(findings, study.folder / PAGE, title=title, subtitle="Each finding is about models that differ in the seed alone.")
+        subtitle = "Each finding is about models that differ in the seed alone."
+        sheet = sheet_of_study(study, _trained_on(study, concluded))
+        sheet.save(study.folder)
+        report(findings, study.folder / PAGE, title=title, subtitle=subtitle, sheet=sheet)
     write_json(study.folder / CONCLUDED, {"made_from": made_from, "files": names})
     return findings
 
@@ -92,6 +96,16 @@ def _concluded(study: Study, done: set[str]) -> list[Concluded]:
     return found
 
 
+def _trained_on(study: Study, concluded: list[Concluded]) -> dict[str, str]:
+    """Model, as findings name it → the training set that all its units share."""
+    found: dict[str, set[str]] = {}
+    for key, units in study.groups().items():
+        for case in concluded:
+            if case.group == key[: len(case.group)]:
+                found.setdefault(case.finding.model, set()).update(study.plan["units"][unit]["cohort"] for unit in units)
+    return {model: next(iter(cohorts)) for model, cohorts in found.items() if len(cohorts) == 1}
+
+
 def _case(study: Study, name: str, group: tuple[str, ...], units: Mapping[str, list[str]]) -> Concluded:
     """What an audit concludes of some units and their references; where they are seeds, also of each alone."""
     audit = study.plan["audits"][name]
@@ -102,7 +116,7 @@ def _case(study: Study, name: str, group: tuple[str, ...], units: Mapping[str, l
     if subject not in measured:
         reason = lacking[subject]
         return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
-    settings = families.accepted(module.conclude, audit["settings"])
+    settings = families.accepted(module.conclude, study.settings(name))
 
     def concluded(of: list[Any]) -> Finding:
         rng = task_rng(study.plan["seed"], f"{audit['method']} conclude")

@@ -20,6 +20,7 @@ from rightreasons.study.record import DONE, FAILED, RUN, Study, locked, now, rea
 from rightreasons.study.watch import Watch, duration
 
 POLL_SECONDS = 0.5
+SEVERITIES = "severities"  # among the units that wait for each other: their calibration
 
 
 def sweep(
@@ -42,7 +43,7 @@ def sweep(
     say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
     for note in study.plan["notes"]:
         say(note)
-    if todo:
+    if todo or _uncalibrated(study):
         _run(study, todo)
     study.save_table()
     summary.save_summary(study)
@@ -217,10 +218,15 @@ def tasks(study: Study, todo: list[str]) -> _Graph:
     graph = _Graph()
     untrained = {unit for unit in study.units if "train" in study.missing(unit)}
     waits = {unit: study.waits_for(unit) if unit in untrained else () for unit in todo}
+    waits |= _calibration(study, waits)
     needed = {other for others in waits.values() for other in others}
     groups = _groups(study)
     first: dict[str, Task] = {}  # unit → the task that trains it, where that is one of its own
     for unit in _in_order(waits):
+        before = [first[other] for other in waits[unit] if other in first]
+        if unit == SEVERITIES:
+            baseline, *reference = waits[unit]
+            first[unit] = graph.add(Task(SEVERITIES, (baseline,), "calibrate", reads=tuple(reference)), *before)
         if unit not in untrained:
             continue
         group = groups.get(unit, ())
@@ -228,14 +234,29 @@ def tasks(study: Study, todo: list[str]) -> _Graph:
             together = graph.add(Task(f"{group[0]} and {len(group) - 1} more, batched", group, "train"))
             first |= dict.fromkeys(group, together)
         elif not group and (unit in needed or any(_pieces(study, unit))):
-            before = [first[other] for other in waits[unit] if other in first]
-            first[unit] = graph.add(Task(f"{unit} train", (unit,), "train", reads=waits[unit]), *before)
+            reads = tuple(other for other in waits[unit] if other != SEVERITIES)
+            first[unit] = graph.add(Task(f"{unit} train", (unit,), "train", reads=reads), *before)
+    keeper = (study.plan.get("severities") or {}).get("baseline", "")  # the severities lie with its model
     for unit in todo:
-        reads = () if unit in first else waits[unit]
-        after = [first[other] for other in (unit, *reads) if other in first]
+        others = () if unit in first else waits[unit]
+        after = [first[other] for other in (unit, SEVERITIES, *others) if other in first]
         pieces = [graph.add(p, *after) for p in _pieces(study, unit)] if "extract" in study.missing(unit) else []
+        reads = tuple(sorted({*others, keeper} - {unit, SEVERITIES, ""}))
         graph.add(Task(unit, (unit,), reads=reads), *(pieces or after))
     return graph
+
+
+def _calibration(study: Study, waits: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """What waits for what where severities are to be made: they for their models, and whoever trains with them for them."""
+    if not _uncalibrated(study):
+        return {}
+    models = tuple(filter(None, (study.plan["severities"][key] for key in ("baseline", "reference"))))
+    users = {unit: (*others, SEVERITIES) for unit, others in waits.items() if others and study.trains_with_severities(unit)}
+    return {**users, SEVERITIES: models}
+
+
+def _uncalibrated(study: Study) -> bool:
+    return study.severities is not None and not study.severities.exists()
 
 
 def _groups(study: Study) -> dict[str, tuple[str, ...]]:

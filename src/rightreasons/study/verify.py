@@ -11,12 +11,26 @@ from typing import Any
 
 import pandas as pd
 
-from rightreasons.errors import DataError
+from rightreasons.errors import DataError, EvidenceError
+from rightreasons.evidence import Evidence
+from rightreasons.findings import Finding, Scatter, file_name
+from rightreasons.study import overall
 from rightreasons.study.performance import INTERNAL, METRICS
-from rightreasons.study.record import DONE, FAILED, PLAIN, Study
-from rightreasons.study.summary import SUMMARY
+from rightreasons.study.record import DONE, FAILED, PLAIN, Study, read_json
+from rightreasons.study.summary import ESTIMATES, SUMMARY
 
 TRAINING, INSIDE, OUTSIDE, ASKED = "1 training outputs", "2 internal metrics", "3 external metrics", "audits asked for"
+INDEX, PAIRED, RELATED, ABLATED = "4 SDI outputs", "5 CCR comparison", "6 correlation and regression", "7 ablations"
+PLACE, SHOWN = "explainability", "tables and figures"
+SDI, CCR, FOCUS = "sdi", "ccr", "focus"
+# Array of SDI's measurement → what it is in the checklist.
+PROBES = {
+    "s_nc": "probe 1, sensitivities",
+    "r_sc": "probe 2, ratios",
+    "auc_drop": "probe 3, the cue's probe",
+    "components": "components",
+}
+AGAIN = "run rightreasons sweep again"
 
 
 @dataclass(frozen=True)
@@ -36,9 +50,14 @@ def verify(study: Study) -> list[Gap]:
 
 def notes(study: Study) -> list[str]:
     """What the checklist asks for and this study cannot have."""
-    if study.external():
-        return []
-    return ["no external cohort in the study: external predictions (1) and external metrics (3) do not apply"]
+    found = []
+    if not study.external():
+        found.append("no external cohort in the study: external predictions (1) and external metrics (3) do not apply")
+    if not _of(study, SDI):
+        found.append("no sdi audit in the study: 4 to 7 are not applicable")
+    elif not _regimes(study, CCR):
+        found.append("no regime with method ccr in the study: 5 and 7 are not applicable")
+    return found
 
 
 def _unit(study: Study, unit: str) -> Iterator[Gap]:
@@ -53,7 +72,7 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:
         if not (place / file).is_file():
             yield Gap(unit, TRAINING, f"no {what} ({file})")
     plan, curves = study.plan["units"][unit], place / "model" / "curves.csv"
-    if plan["method"] == PLAIN:  # a mitigation may have no epochs, and its curves may have other names
+    if plan["method"] == PLAIN or _has_epochs(place / "model" / "model.json"):
         yield from (Gap(unit, TRAINING, what) for what in _curves(curves))
     for cohort in (INTERNAL, *study.external(unit)):
         if not (place / "predictions" / f"{cohort}.parquet").is_file():
@@ -64,6 +83,32 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:
     for audit in study.plan["audits"]:
         if study.roles(unit, audit) and not (place / "measurements" / f"{audit}.npz").is_file():
             yield Gap(unit, ASKED, f"no measurement of {audit} (measurements/{audit}.npz)")
+
+    for audit in _of(study, SDI):
+        if study.roles(unit, audit):
+            yield from (Gap(unit, INDEX, what) for what in _index(study, unit, audit))
+
+
+def _index(study: Study, unit: str, audit: str) -> Iterator[str]:
+    """Features as they are and under every operator, and what the probes say."""
+    place = study.path(unit)
+    try:
+        evidence = Evidence.open(place / "evidence")
+        held = {name: set(evidence.arrays(name)) for name in evidence.cohorts}
+        for need in study.needs(unit):
+            if need.array.startswith("features") and not need.optional and need.array not in held.get(need.cohort, ()):
+                yield f"no {need.array} of {need.cohort} (evidence)"
+    except (EvidenceError, OSError) as error:
+        yield f"no features: {error}"
+    arrays = _arrays(place / "measurements" / f"{audit}.npz")
+    for name, what in PROBES.items() if arrays else ():
+        if name not in arrays:
+            yield f"no {what} (measurements/{audit}.npz)"
+
+
+def _has_epochs(file: Path) -> bool:
+    """Whether a model was trained in epochs, as its card says."""
+    return file.is_file() and bool(read_json(file)["card"].get("curves"))
 
 
 def _curves(file: Path) -> Iterator[str]:
@@ -113,7 +158,99 @@ def _whole(study: Study, incomplete: set[str]) -> Iterator[Gap]:
         done = sum(study.status(unit) == DONE for unit in units) if set(units) & incomplete else len(units)
         rows = counted[_is_group(counted, key)] if len(counted) else counted
         if done and (not len(rows) or int(rows["seeds"].iloc[0]) != done):
-            yield Gap("", INSIDE, f"{SUMMARY} does not count the {done} seeds of {' '.join(key)}: run rightreasons sweep again")
+            yield Gap("", INSIDE, f"{SUMMARY} does not count the {done} seeds of {' '.join(key)}: {AGAIN}")
+    yield from _over_units(study)
+
+
+# ---- 4 to 7: what is said over all units ---------------------------------------------------------------------------------
+
+
+def _over_units(study: Study) -> Iterator[Gap]:
+    if study.severities is not None and not study.severities.is_file():
+        yield Gap("", INDEX, f"no severities ({study.plan['severities']['file']}): {AGAIN}")
+    for kind, item in zip(overall.KINDS, (SHOWN, RELATED, PAIRED), strict=True):
+        for name in study.plan.get(kind, {}):
+            if not _file(study, kind, name).is_file():
+                yield Gap("", item, f"no [{kind}.{name}] (findings/{_file(study, kind, name).name}): {AGAIN}")
+    if not _of(study, SDI):
+        return
+    yield from _indices(study)
+    outside = {f"{cohort}_delta_auc" for cohort in study.external()}
+    if outside:
+        yield from _relation(study, outside)
+    if _regimes(study, CCR):
+        yield from _comparison(study, outside)
+        yield from _ablations(study)
+        if not _of(study, FOCUS):
+            yield Gap("", PLACE, "no focus audit: add [audits.focus]")
+
+
+def _indices(study: Study) -> Iterator[Gap]:
+    """The index of every unit that has one to have."""
+    file = study.folder / ESTIMATES
+    if not file.is_file():
+        yield Gap("", INDEX, f"no index of any unit ({ESTIMATES}): {AGAIN}")
+        return
+    frame = pd.read_parquet(file)
+    for audit in _of(study, SDI):
+        rows = frame[(frame["audit"] == audit) & frame["estimate"].astype(str).str.startswith("SDI (") & frame["value"].notna()]
+        known = set(rows["model"])
+        for unit in study.units:
+            if "test" in study.roles(unit, audit) and study.status(unit) == DONE and unit not in known:
+                yield Gap(unit, INDEX, f"no index of {audit} ({ESTIMATES})")
+
+
+def _relation(study: Study, outside: set[str]) -> Iterator[Gap]:
+    """A relation of the index and a fall of AUC outside, one point a unit."""
+    asked = {
+        name: told
+        for name, told in study.plan.get("relations", {}).items()
+        if outside & set(told["y"]) and any(_is_of(study, x, SDI) for x in told["x"])
+    }
+    if not asked:
+        yield Gap("", RELATED, "no relation of SDI and the fall of AUC outside: add [relations.NAME]")
+    for name, told in asked.items():
+        file = _file(study, "relations", name)
+        if file.is_file():
+            clouds = [e for e in Finding.read(file).exhibits if isinstance(e, Scatter)]
+            units = [u for u in study.units if study.plan["units"][u]["regime"] in told["regimes"] and study.status(u) == DONE]
+            if not clouds or len(clouds[0].x) != len(units):
+                yield Gap("", RELATED, f"[relations.{name}] does not have one point for each of {len(units)} units: {AGAIN}")
+
+
+def _comparison(study: Study, outside: set[str]) -> Iterator[Gap]:
+    for what, of in (("SDI", lambda c: _is_of(study, c, SDI)), ("the fall of AUC outside", lambda c: c in outside)):
+        pairs = study.plan.get("pairs", {}).values()
+        if not any(of(column) for told in pairs if told["of"][1] in _regimes(study, CCR) for column in told["columns"]):
+            yield Gap("", PAIRED, f"no paired comparison of {what} between a baseline and CCR: add [pairs.NAME]")
+
+
+def _ablations(study: Study) -> Iterator[Gap]:
+    """CCR without invariance and without sensitivity, and the index from fewer probes."""
+    trained = [unit["train"] for unit in study.plan["units"].values() if unit["method"] == CCR]
+    if not any(t["representation"] == t["prediction"] == 0 for t in trained):
+        yield Gap("", ABLATED, "no CCR without the invariance term (representation = 0, prediction = 0)")
+    if not any(t["sensitivity"] == 0 for t in trained):
+        yield Gap("", ABLATED, "no CCR without the sensitivity term (sensitivity = 0)")
+    if not any(0 in study.plan["audits"][audit]["settings"]["weights"] for audit in _of(study, SDI)):
+        yield Gap("", ABLATED, "no index from fewer probes: add an sdi audit with a weight of 0")
+
+
+def _of(study: Study, method: str) -> list[str]:
+    """Names of the audits of a method."""
+    return [name for name, audit in study.plan["audits"].items() if audit["method"] == method]
+
+
+def _is_of(study: Study, column: str, method: str) -> bool:
+    return column.partition(":")[0] in _of(study, method)
+
+
+def _regimes(study: Study, method: str) -> set[str]:
+    return {unit["regime"] for unit in study.plan["units"].values() if unit["method"] == method}
+
+
+def _file(study: Study, kind: str, name: str) -> Path:
+    return study.folder / "findings" / (file_name(f"{kind}-{name}") + Finding.SUFFIX)
 
 
 def _is_group(frame: pd.DataFrame, key: tuple[str, ...]) -> pd.Series:

@@ -31,14 +31,14 @@ class Task:
     ----------
     key : unique among the tasks of a sweep
     units : one, or the members of a batched group
-    step : all that a unit lacks, or its training or (part of) an extraction alone
+    step : all that a unit lacks, its training or (part of) an extraction alone, or the calibration of severities on it
     cohort, pieces : of an extraction that is split: chunks `pieces[0]` to `pieces[1]` of that cohort's rows
     reads : other units, whose models it reads
     """
 
     key: str
     units: tuple[str, ...]
-    step: Literal["all", "train", "extract"] = "all"
+    step: Literal["all", "train", "extract", "calibrate"] = "all"
     cohort: str = ""
     pieces: tuple[int, int] | None = None
     reads: tuple[str, ...] = ()

@@ -1,0 +1,155 @@
+"""The data sheet of a page: group sizes, rows left out, how strongly attributes go with the label, and fingerprints. No torch."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+
+import numpy as np
+
+from rightreasons.case import Sheet
+from rightreasons.data.cohort import Cohort
+from rightreasons.evidence import Evidence
+from rightreasons.findings import Estimate, Table
+from rightreasons.study.record import Study
+
+SPLITS = ("train", "val", "audit", "test")
+
+
+def sheet_of(
+    cohort: Cohort, *, evidence: Evidence | None = None, external: Mapping[str, Cohort] | None = None, command: str = "",
+    study: str = "", facts: Mapping[str, str] | None = None, trained: bool = False, fingerprints: bool = True,
+) -> Sheet:  # fmt: skip
+    """What a page says of a cohort with splits.
+
+    Parameters
+    ----------
+    evidence : of the audited model, which knows the rows that were left out
+    trained : whether the model is known to have learnt from the `train` rows; otherwise they say nothing of what it could learn
+    fingerprints : of the rows; they read every image, so a study gives those that its plan has
+    """
+    parts = _parts(cohort, external or {})
+    known = imbalance(cohort) if trained and cohort.has("train") else ()
+    made = {
+        "cohort": cohort.name,
+        **({f"rows of {name}": rows.fingerprint for name, rows in parts.items()} if fingerprints else {}),
+    }
+    if evidence is not None:
+        made |= {"model": evidence.card.name, "weights": evidence.card.model}
+    return Sheet(
+        tables=(*(_groups(parts, name) for name in cohort.attributes), _left_out(parts, evidence)),
+        facts={**made, **(facts or {})},
+        imbalance=known,
+        command=command,
+        study=study,
+    )
+
+
+def sheet_of_study(study: Study, trained_on: Mapping[str, str]) -> Sheet:
+    """The sheet of a study's folder, or one from its plan; `trained_on` is model (as findings name it) → its cohort."""
+    base = Sheet.read(study.folder)
+    if base is None:
+        hashes = {f"rows of {name}": str(told["hash"]) for name, told in study.plan["cohorts"].items()}
+        facts = {
+            "seed": str(study.plan["seed"]),
+            **{key: str(value) for key, value in study.plan["code"].items() if value},
+            **hashes,
+        }
+        command = shlex.join(["rightreasons", "sweep", str(study.folder)])
+        text = (study.folder / "study.toml").read_text()
+        base = sheet_of(study.cohort("data"), command=command, study=text, facts=facts, fingerprints=False)
+    cohorts = {name: study.cohort(name) for name in dict.fromkeys(trained_on.values())}
+    learnt = tuple(e for model, name in trained_on.items() for e in imbalance(cohorts[name], model))
+    return base.model_copy(update={"imbalance": learnt})
+
+
+def _parts(cohort: Cohort, external: Mapping[str, Cohort]) -> dict[str, Cohort]:
+    inside = {name: cohort.on(name) for name in SPLITS if cohort.has(name)}
+    return {**(inside or {"all rows": cohort}), **external}
+
+
+def _groups(parts: Mapping[str, Cohort], name: str) -> Table:
+    """Rows by label and attribute in every part; of an attribute that is a number, its mean and spread."""
+    rows: list[tuple[str | int | float | None, ...]] = []
+    of = next(iter(parts.values()))
+    numeric = of.attribute(name).kind == "continuous"
+    for part, cohort in parts.items():
+        if name not in cohort.attributes:
+            continue
+        a = cohort.attribute(name)
+        for code, label in enumerate(cohort.classes):
+            here = cohort.label == code
+            if numeric:
+                values = a.values[here & a.present]
+                spread = (float(values.mean()), float(values.std())) if len(values) else (None, None)
+                rows.append((part, str(label), int(here.sum()), *spread))
+            else:
+                rows.append((part, str(label), *(int((here & (a.values == k)).sum()) for k in range(len(a.levels)))))
+    told = ("n", "mean", "standard deviation") if numeric else [f"{name} = {level}" for level in of.attribute(name).levels]
+    columns = ("rows", of.label_name or "label", *told)
+    return Table(
+        title=f"{of.label_name or 'label'} by {name}",
+        caption="Numbers of images. Groups that are small make wide intervals, and groups that are empty cannot be judged.",
+        columns=columns,
+        rows=rows,
+    )
+
+
+def _left_out(parts: Mapping[str, Cohort], evidence: Evidence | None) -> Table:
+    rows: list[tuple[str | int | None, ...]] = []
+    for part, cohort in parts.items():
+        lacking = [int((~cohort.attribute(name).present).sum()) for name in cohort.attributes]
+        seen = evidence.on(part).left_out if evidence is not None and part in evidence.cohorts else None
+        subjects = None if cohort.subject is None else len(np.unique(cohort.subject))
+        rows.append((part, len(cohort), subjects, int((cohort.label < 0).sum()), *lacking, seen))
+    names = next(iter(parts.values())).attributes
+    return Table(
+        title="Rows, and what was left out",
+        caption="A row without a label or an attribute is left out of what needs it. Rows that the model was fitted or tuned on "
+        "are left out of all that is estimated and reported.",
+        columns=("rows", "images", "subjects", "no label", *(f"no {name}" for name in names), "seen in training"),
+        rows=rows,
+    )
+
+
+# ---- imbalance -----------------------------------------------------------------------------------------------------------
+
+
+def imbalance(cohort: Cohort, *models: str) -> tuple[Estimate, ...]:
+    """How strongly every attribute goes with the label in the training rows of a cohort, told of some models or of all."""
+    found = [association(cohort.on("train"), name) for name in cohort.attributes]
+    return tuple(e.model_copy(update={"group": model}) for e in found for model in models or ("",))
+
+
+def association(rows: Cohort, name: str) -> Estimate:
+    """Cramér's V of label and attribute, corrected for its bias in small tables; of a number, the correlation ratio."""
+    a = rows.attribute(name)
+    known = (rows.label >= 0) & a.present
+    label, values = rows.label[known], a.values[known]
+    value, reason = math.nan, "the training rows have one value of label or attribute"
+    if len(np.unique(label)) > 1 and len(np.unique(values)) > 1:
+        value, reason = (_ratio(label, values) if a.kind == "continuous" else cramers_v(label, values)), ""
+    return Estimate(name=name, value=value, n=int(known.sum()), row="behaviour", note="in the training rows", reason=reason)
+
+
+def cramers_v(one: np.ndarray, other: np.ndarray) -> float:
+    """Bias-corrected Cramér's V (Bergsma 2013) of two columns of codes: 0 is no association, 1 a full one."""
+    rows, columns = (np.unique(column, return_inverse=True)[1] for column in (one, other))
+    table = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(table, (rows, columns), 1)
+    n, (r, k) = table.sum(), table.shape
+    expected = table.sum(axis=1, keepdims=True) @ table.sum(axis=0, keepdims=True) / n
+    phi = max(0.0, float(((table - expected) ** 2 / expected).sum() / n) - (r - 1) * (k - 1) / (n - 1))
+    least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
+    return min(1.0, math.sqrt(phi / least)) if least > 0 else math.nan
+
+
+def _ratio(label: np.ndarray, values: np.ndarray) -> float:
+    """Root of the part of a number's variance that lies between labels, corrected for the number of labels."""
+    n, codes = len(values), np.unique(label)
+    within = sum(float(((values[label == c] - values[label == c].mean()) ** 2).sum()) for c in codes)
+    whole = float(((values - values.mean()) ** 2).sum())
+    if whole == 0 or n <= len(codes):
+        return math.nan
+    return math.sqrt(max(0.0, 1 - (within / (n - len(codes))) / (whole / (n - 1))))
