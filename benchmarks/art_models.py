@@ -1,8 +1,8 @@
 """ART's verdicts on trained CNNs: is ERM's association restored, is a balanced model's not, and what does the label direction do?
 
-Digits with a coloured tag that agrees with the label in 90 % of the training rows. At 95 % the network follows the tag on more than
-half of the conflicting rows already, and little room is left to restore. `AGREEMENT=0.95 SEEDS=5 WORKERS=2 make bench
-NAME=art-models`.
+Digits with a coloured tag that agrees with the label in 90 % of the training rows. At 95 % (`AGREEMENT=0.95`) the network
+follows the tag on more than half of the conflicting rows already, and little room is left to restore. `SEEDS=6 WORKERS=2 make
+bench NAME=art-models`.
 """
 
 from __future__ import annotations
