@@ -10,11 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rightreasons.audits._sdi_severities import Severities, Severity  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.mitigations import ccr  # noqa: E402
 from rightreasons.mitigations._check import world  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.training import cross_entropy  # noqa: E402
+from rightreasons.models.training import CURVES, cross_entropy  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -63,8 +64,7 @@ def test_the_whole_is_equation_10_from_one_pass(kind):
     objective = ccr.Consistency(OPERATORS, strength=0.6)
     whole = objective(classifier, batch)
     again = batch_of()
-    nc = objective._changed(classifier, again, objective.nuisance)
-    c = objective._changed(classifier, again, objective.content)
+    nc, c = objective.changed(classifier, again, ccr.Consistency(OPERATORS).draw(again.generator))
     (z, said), (z_nc, said_nc), (z_c, _) = (classifier.read(x) for x in (again.x, nc, c))
     parts = objective.consistency(z, z_nc, z_c, said, said_nc, z.norm(dim=1).mean()).mean()
     assert float(whole) == pytest.approx(float(cross_entropy(classifier, again) + 0.6 * parts), abs=1e-5)
@@ -121,3 +121,33 @@ def test_settings_without_sense_are_refused(tmp_path):
 def softmax(values):
     total = sum(math.exp(v) for v in values)
     return [math.exp(v) / total for v in values]
+
+
+def test_operators_under_which_predictions_still_move_come_up_more_often():
+    objective = ccr.Consistency(OPERATORS)
+    flat, moved = torch.zeros(8, 2), torch.stack([torch.full((8,), -4.0), torch.full((8,), 4.0)], dim=1)
+    for which, after in enumerate((moved, flat, flat)):
+        for _ in range(20):
+            objective._remember(which, flat, after)
+    draws = np.bincount([objective.draw(torch.Generator().manual_seed(k)) for k in range(600)], minlength=3) / 600
+    assert draws[0] > 0.8 and min(draws[1:]) > 0  # no operator is forgotten
+    objective.focus = False
+    draws = np.bincount([objective.draw(torch.Generator().manual_seed(k)) for k in range(600)], minlength=3) / 600
+    assert np.abs(draws - 1 / 3).max() < 0.07
+
+
+def test_operators_on_which_the_baseline_depends_are_used_where_there_are_such(tmp_path):
+    kept = Severity("grain", 0.2, {}, "kept")
+    depends = Severity("border", 0.4, {}, "baseline depends on it")
+    excluded = Severity("jpeg", 0.1, {}, "excluded")
+    assert ccr._operators(Severities((kept, depends, excluded)), True) == {"border": 0.4}
+    assert ccr._operators(Severities((kept, excluded)), True) == {"grain": 0.2}
+    assert ccr._operators(Severities((kept, depends)), False) == {"grain": 0.2, "border": 0.4}
+
+
+def test_the_curves_of_the_chosen_strength_are_kept(tmp_path):
+    new = ccr.mitigate(
+        network(), world(tmp_path, 2), rng=np.random.default_rng(0), strengths=(0.5,), folder=tmp_path / "work", **QUICK
+    )
+    assert new.card["mitigation"]["chosen"]["strength"] == 0.5
+    assert (tmp_path / "work" / CURVES).read_text() == (tmp_path / "work" / "strength-0.5" / CURVES).read_text()

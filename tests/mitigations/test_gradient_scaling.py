@@ -162,6 +162,28 @@ def test_batched_and_one_by_one_training_agree() -> None:
         np.testing.assert_allclose(losses, fitted.losses[:, 0, k].numpy(), rtol=1e-4, atol=1e-5)
 
 
+ON_GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+def test_a_sweep_trained_as_one_is_the_sweep_trained_one_by_one(cohort: Cohort, device: str) -> None:
+    settings = [{**QUICK, "scale": scale, "hidden": (8,), "device": device, "amp": False} for scale in (-0.5, 0.0, 2.0)]
+
+    def rngs() -> list[np.random.Generator]:
+        return [np.random.default_rng(5) for _ in settings]
+
+    found = gradient_scaling.together([cnn() for _ in settings], cohort, settings, rngs=rngs())
+    alone = [gradient_scaling.mitigate(cnn(), cohort, rng=rng, **own) for own, rng in zip(settings, rngs(), strict=True)]
+    for a, b in zip(found, alone, strict=True):
+        assert a.card["mitigation"]["settings"] == b.card["mitigation"]["settings"]
+        assert a.card["settings"]["objective"][1]["scales"] == b.card["settings"]["objective"][1]["scales"]
+        np.testing.assert_allclose(*([row["loss"] for row in m.card["curves"]] for m in (a, b)), rtol=1e-3)
+        for (name, p), q in zip(a.module.state_dict().items(), b.module.state_dict().values(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0.01, atol=5e-3, msg=name)
+    first = [m.module.state_dict()["body.0.0.weight"] for m in alone]
+    assert not torch.allclose(first[0], first[2], atol=0.05)  # every scale has starting weights of its own
+
+
 def test_the_branch_leaves_and_the_card_tells_the_scale(cohort: Cohort) -> None:
     given = cnn()
     new = mitigate("gradient_scaling", given, cohort, seed=1, scale=-0.5, hidden=(8,), **QUICK)
@@ -189,16 +211,17 @@ def test_several_attributes_and_a_continuous_one_train_together(cohort: Cohort) 
 
 def test_the_scale_moves_the_encoding(tmp_path: Path) -> None:
     cohort = planted.digits(tmp_path, n=900, pixels=16, agreement=0.8, strength=0.5, cue_noise=0.5, seed=1)
-    found = []
-    for scale in (-0.5, 3.0):
-        new = mitigate(
-            "gradient_scaling", cnn(), cohort, seed=0, scale=scale, hidden=(16,), **{**QUICK, "epochs": 5, "batch": 32}
-        )
-        rows = {name: cohort.on(name) for name in ("train", "test")}
+    rows = {name: cohort.on(name) for name in ("train", "test")}
+
+    def encoding(scale: float, seed: int) -> float:
+        settings = {**QUICK, "epochs": 5, "batch": 32, "scale": scale, "hidden": (16,)}
+        new = mitigate("gradient_scaling", cnn(), cohort, seed=seed, **settings)
         z = {name: read(new, part, ("features",), threads=1)["features"] for name, part in rows.items()}
         columns = [(z[n], rows[n].label, rows[n].attribute("cue").values) for n in ("train", "test")]
-        found.append(probes.read(*columns[0], *columns[1], target="global").within_auc.value)
-    assert found[1] > found[0] + 0.2
+        return float(probes.read(*columns[0], *columns[1], target="global").within_auc.value)
+
+    hidden, shown = (np.mean([encoding(scale, seed) for seed in (0, 1)]) for scale in (-0.5, 3.0))
+    assert shown > hidden + 0.1
 
 
 def test_a_sweep_has_zero_and_pairs_of_magnitudes() -> None:

@@ -12,27 +12,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rightreasons import families
 from rightreasons.data.cohort import Cohort
-from rightreasons.errors import DataError, SettingError
+from rightreasons.errors import DataError, SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.families import suggest
 from rightreasons.mitigations._contract import SELECTED, completed, fresh, handed_on, seed_of, settings_in
+from rightreasons.mitigations._training import Training, trains
+from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch, cross_entropy, train
+from rightreasons.stats.resampling import task_rng
 
 STARTS = "start"
-CONTINUOUS = True  # an attribute may be a number
 CONTINUOUS = True  # takes attributes that form no groups
+TOGETHER = ("scale", "lr", "weight_decay")  # settings in which models that train as one may differ, beside the seed
 
 Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wga"]
 
 
+@trains()
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -46,22 +51,7 @@ def mitigate(
     hidden: Sequence[int] = (512, 256),
     start: str | None = None,
     select: Select = "auc",
-    epochs: int = 20,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    patience: int | None = 5,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """Train anew with an attribute branch behind a gradient layer. What is not explained here is `train`'s.
 
@@ -79,28 +69,42 @@ def mitigate(
     select : metric of the val rows that chooses the epoch. The attribute plays no part in it by default: a sweep asks what the
         gradient does, and a choice by the worst group would do some of it
     """
-    settings = settings_in(mitigate, locals())
-    names = _names(cohort, attribute)
-    scales, weights = _each(scale, names, "scale"), _each(weight, names, "weight")
-    _refuse(scales, weights, divisor, hidden)
-    seed = seed_of(rng)
-    cohort = completed(cohort, rng)
-    given = fresh(classifier, rng, start)
-    rows = cohort.on("train")
-    branches = [
-        _branch(name, rows, divisor, scales[name], weights[name] * (_share(classifier, rows, name) if balance else 1.0))
-        for name in names
+    asked = _asked(classifier, cohort, settings_in(mitigate, locals()), rng)
+    return asked.handed_on(train(asked.start, asked.cohort, **{**training, **asked.training}))
+
+
+def together(
+    classifiers: Sequence[Classifier],
+    cohort: Cohort,
+    settings: Sequence[Mapping[str, Any]],
+    *,
+    rngs: Sequence[np.random.Generator],
+    folders: Sequence[str | Path] | None = None,
+    threads: int | None = None,
+) -> list[Classifier | TrainingError]:
+    """What `mitigate` gives for each of several models, trained as one batched model (see `models.batched.train_batched`).
+
+    Parameters
+    ----------
+    settings : keywords of `mitigate`, one mapping a model; they may differ in `TOGETHER`, and where the scale is 0 the branch
+        stays, with weight 0, so that all models have one shape
+    rngs : one a model; equal ones give equal batches, which makes it faster
+    """
+    usual = families.settings_of(mitigate)
+    full = [{**usual, **own} for own in settings]
+    made = [
+        _asked(model, cohort, settings_in(mitigate, own), rng, always=True)
+        for model, own, rng in zip(classifiers, full, rngs, strict=True)
     ]
-    objective = WithAttributes(given.d, branches, hidden=hidden, rng=rng)
-    new = train(
-        given, cohort, objective=objective, attribute=names[0], epochs=epochs, batch=batch, lr=lr, optimizer=optimizer,
-        weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=select, patience=patience, clip=clip, amp=amp,
-        augment=augment, seed=seed, folder=folder, device=device, regime="gradient_scaling", threads=threads, workers=workers,
-        cache=cache,
-    )  # fmt: skip
-    told = {"loss weights": {b.name: round(b.weight, 6) for b in branches if b.scale}}
-    by = SELECTED.get(select, f"validation {select}")
-    return handed_on(new, classifier, "gradient_scaling", settings, selected=by, keeps=False, chosen=told)
+    running = [{key: own[key] for key in ("device", "workers", "cache")} for own in full]
+    trained = train_batched(
+        [asked.start for asked in made],
+        made[0].cohort,
+        [{**asked.training, **how} for asked, how in zip(made, running, strict=True)],
+        folders=folders,
+        threads=threads,
+    )
+    return [m if isinstance(m, TrainingError) else asked.handed_on(m) for asked, m in zip(made, trained, strict=True)]
 
 
 def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> list[float]:
@@ -113,23 +117,10 @@ def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> li
     return [float(s) for s in (*-magnitudes[::-1], 0.0, *magnitudes)]
 
 
-class _Scaled(torch.autograd.Function):
-    """Identity forward, `scale` times the gradient backward."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, scale: float) -> Tensor:  # type: ignore[override]
-        ctx.scale = scale
-        return z.view_as(z)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return gradient * ctx.scale, None
-
-
-def scaled(z: Tensor, scale: float) -> Tensor:
+def scaled(z: Tensor, scale: float | Tensor) -> Tensor:
     """The gradient layer: `z` itself, whose gradient is multiplied by `scale`."""
-    out: Tensor = _Scaled.apply(z, scale)
-    return out
+    fixed = z.detach()
+    return fixed + (z - fixed) * scale
 
 
 @dataclass(frozen=True)
@@ -157,31 +148,42 @@ class Branch:
 class WithAttributes(nn.Module):
     """The objective: cross-entropy of the label + for each attribute `weight` times its loss behind the gradient layer.
 
-    A branch of scale 0 is left out altogether. An attribute's loss is a binary or multiclass cross-entropy, or a squared error
-    over `divisor`, averaged over the rows of the batch that have the attribute.
+    An attribute's loss is a binary or multiclass cross-entropy, or a squared error over `divisor`, averaged over the rows of the
+    batch that have the attribute.
+
+    Parameters
+    ----------
+    always : keep branches of scale 0, with weight 0: models that train as one have one shape. Else they are left out altogether
     """
 
     def __init__(
-        self, d: int, branches: Sequence[Branch], *, hidden: Sequence[int] = (512, 256), rng: np.random.Generator
+        self,
+        d: int,
+        branches: Sequence[Branch],
+        *,
+        hidden: Sequence[int] = (512, 256),
+        rng: np.random.Generator,
+        always: bool = False,
     ) -> None:
         super().__init__()
-        self.branches = tuple(b for b in branches if b.scale != 0)
-        # Plain numbers that `train` writes into the card: where an audit finds the scale.
+        # Plain numbers that `train` writes into the card, where an audit finds the scale, and in which stacked copies may differ.
         self.attributes = [b.name for b in branches]
         self.scales = [b.scale for b in branches]
-        self.weights = [b.weight for b in branches]
+        self.weights = [b.weight if b.scale else 0.0 for b in branches]
         self.divisors = [b.divisor for b in branches]
         self.hidden = [int(h) for h in hidden]
-        self.heads = nn.ModuleList(_mlp(d, hidden, b.outputs, rng) for b in self.branches)
+        self.learned = [k for k, b in enumerate(branches) if always or b.scale != 0]
+        self.heads = nn.ModuleList(_mlp(d, hidden, branches[k].outputs, rng) for k in self.learned)
+        self._branches = tuple(branches)
 
     def forward(self, classifier: Classifier, batch: Batch) -> Tensor:
-        if not self.branches:
+        if not self.heads:
             return cross_entropy(classifier, batch)
         z, logits = classifier.read(batch.x)
         losses = nn.functional.cross_entropy(logits.float(), batch.y, reduction="none")
         total = (losses * batch.weight).mean()
-        for branch, head in zip(self.branches, self.heads, strict=True):
-            total = total + branch.weight * self._loss(branch, head(scaled(z, branch.scale)), batch)
+        for k, head in zip(self.learned, self.heads, strict=True):
+            total = total + self.weights[k] * self._loss(self._branches[k], head(scaled(z, self.scales[k])), batch)
         return total
 
     @staticmethod
@@ -215,6 +217,50 @@ def _mlp(d: int, hidden: Sequence[int], outputs: int, rng: np.random.Generator) 
 
 
 # ---- what is given -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One model to train: from where, on which rows, with which keywords of `train`."""
+
+    given: Classifier
+    start: Classifier
+    cohort: Cohort
+    objective: WithAttributes
+    settings: dict[str, Any]
+    seed: int
+
+    @property
+    def training(self) -> dict[str, Any]:
+        own = {key: self.settings[key] for key in families.settings_of(train) if key in self.settings}
+        named = {"attribute": self.objective.attributes[0], "stop_on": self.settings["select"]}
+        return {**own, **named, "objective": self.objective, "seed": self.seed, "regime": "gradient_scaling"}
+
+    def handed_on(self, new: Classifier) -> Classifier:
+        o, select = self.objective, self.settings["select"]
+        told = {"loss weights": {name: round(w, 6) for name, w in zip(o.attributes, o.weights, strict=True) if w}}
+        by = SELECTED.get(select, f"validation {select}")
+        return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=told)
+
+
+def _asked(
+    classifier: Classifier, cohort: Cohort, settings: dict[str, Any], rng: np.random.Generator, *, always: bool = False
+) -> _Asked:
+    names = _names(cohort, settings["attribute"])
+    scales, weights = _each(settings["scale"], names, "scale"), _each(settings["weight"], names, "weight")
+    divisor, hidden = settings["divisor"], settings["hidden"]
+    _refuse(scales, weights, divisor, hidden)
+    seed = seed_of(rng)
+    cohort = completed(cohort, rng)
+    start = fresh(classifier, rng, settings["start"])
+    if start.card.get("start") == "fresh" and any(scales.values()):
+        # Models of a sweep that begin alike are less independent than their number says.
+        start = fresh(start, task_rng(seed, f"starting weights of scales {list(scales.values())}"), "fresh")
+    rows = cohort.on("train")
+    shares = {name: _share(classifier, rows, name) if settings["balance"] else 1.0 for name in names}
+    branches = [_branch(name, rows, divisor, scales[name], weights[name] * shares[name]) for name in names]
+    objective = WithAttributes(start.d, branches, hidden=hidden, rng=rng, always=always)
+    return _Asked(classifier, start, cohort, objective, settings, seed)
 
 
 def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:

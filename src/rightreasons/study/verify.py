@@ -16,7 +16,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Scatter, file_name
 from rightreasons.study import overall
 from rightreasons.study.performance import INTERNAL, METRICS
-from rightreasons.study.record import DONE, FAILED, PLAIN, Study, read_json
+from rightreasons.study.record import DONE, FAILED, PLAIN, Study
 from rightreasons.study.summary import ESTIMATES, SUMMARY
 
 TRAINING, INSIDE, OUTSIDE, ASKED = "1 training outputs", "2 internal metrics", "3 external metrics", "audits asked for"
@@ -72,7 +72,7 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:
         if not (place / file).is_file():
             yield Gap(unit, TRAINING, f"no {what} ({file})")
     plan, curves = study.plan["units"][unit], place / "model" / "curves.csv"
-    if plan["method"] == PLAIN or _has_epochs(place / "model" / "model.json"):
+    if plan["method"] == PLAIN or row["columns"].get("epochs"):
         yield from (Gap(unit, TRAINING, what) for what in _curves(curves))
     for cohort in (INTERNAL, *study.external(unit)):
         if not (place / "predictions" / f"{cohort}.parquet").is_file():
@@ -104,11 +104,6 @@ def _index(study: Study, unit: str, audit: str) -> Iterator[str]:
     for name, what in PROBES.items() if arrays else ():
         if name not in arrays:
             yield f"no {what} (measurements/{audit}.npz)"
-
-
-def _has_epochs(file: Path) -> bool:
-    """Whether a model was trained in epochs, as its card says."""
-    return file.is_file() and bool(read_json(file)["card"].get("curves"))
 
 
 def _curves(file: Path) -> Iterator[str]:

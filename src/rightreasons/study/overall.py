@@ -1,0 +1,417 @@
+"""What a study says over all its models: numbers by regime, one number against another, one regime against another. No torch.
+
+    [tables.NAME]      columns = […]                means over seeds by architecture and regime, and every model
+    [relations.NAME]   x = […], y = […]             does x go with y over models? Correlations and lines
+    [pairs.NAME]       of = ["A", "B"], columns = […]   what B changes against A, seed by seed
+
+A number is named as in [curves]: a column of table.parquet, or "AUDIT: NAME OF AN ESTIMATE". Each takes a `title` and `regimes`,
+by default all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rightreasons import families
+from rightreasons.errors import SettingError
+from rightreasons.families import suggest
+from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, Row, Scatter, Table
+from rightreasons.stats.resampling import Interval, benjamini_hochberg, task_rng
+from rightreasons.stats.units import Correlation, Paired, Regression, correlations, over_seeds, paired, regression, seed_stability
+from rightreasons.study import curves
+from rightreasons.study.record import PLAIN, Study
+
+KINDS = ("tables", "relations", "pairs")
+KEYS = {"tables": ("columns",), "relations": ("x", "y"), "pairs": ("of", "columns")}
+METHODS = ("spearman", "pearson")
+LOOKS = {
+    "": "over models",
+    "within": "within architecture",
+    "clusters": "clusters of architecture and regime",
+    "seeds": "within architecture and regime",
+}
+SURE = 0.05
+
+
+def read(asked: Mapping[str, Any], regimes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a file, checked; of a pair also what its second regime changes by construction."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in KINDS:
+        found[kind] = {}
+        for name, table in asked.get(kind, {}).items():
+            where = f"[{kind}.{name}]"
+            for key in table:
+                if key not in (*KEYS[kind], "regimes", "title"):
+                    raise SettingError(f"{where} has no setting {key!r}; {suggest(key, [*KEYS[kind], 'regimes', 'title'])}")
+            told: dict[str, Any] = {key: _list(table.get(key), f"{where} {key}") for key in KEYS[kind]}
+            told["regimes"] = _list(table.get("regimes", list(regimes)), f"{where} regimes")
+            for regime in [*told["regimes"], *told.get("of", [])]:
+                if regime not in regimes:
+                    raise SettingError(f"{where}: no regime {regime!r}; {suggest(str(regime), regimes)}")
+            if kind == "pairs":
+                if len(told["of"]) != 2:
+                    raise SettingError(f'{where} of = {told["of"]!r}: give two regimes, of = ["baseline", "changed"]')
+                told["said"] = _by_construction(asked, told["of"][1], told["columns"])
+            found[kind][name] = {**told, "title": str(table.get("title", ""))}
+    return found
+
+
+def findings(study: Study, estimates: pd.DataFrame) -> list[Finding]:
+    """A finding for every table, relation and pair that the study asks for."""
+    make = {"tables": _table, "relations": _relation, "pairs": _pair}
+    return [
+        make[kind](study, estimates, f"{kind}-{name}", asked)
+        for kind in KINDS
+        for name, asked in study.plan.get(kind, {}).items()
+    ]
+
+
+def _list(given: Any, where: str) -> list[str]:
+    values = [given] if isinstance(given, str) else given
+    if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
+        raise SettingError(f"{where} is {given!r}: give a name, or a list of names")
+    return values
+
+
+def _by_construction(asked: Mapping[str, Any], regime: str, columns: Iterable[str]) -> dict[str, str]:
+    """Column → why a change of it under this regime is no evidence, where the regime's method says so of the audit."""
+    method = asked["regimes"][regime].get("method", PLAIN)
+    told = {} if method == PLAIN else getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
+    audits = {column: column.partition(":")[0] for column in columns}
+    methods = {column: asked.get("audits", {}).get(name, {}).get("method", name) for column, name in audits.items()}
+    return {column: told[of] for column, of in methods.items() if of in told}
+
+
+# ---- values --------------------------------------------------------------------------------------------------------------
+
+
+def _values(study: Study, estimates: pd.DataFrame, names: Iterable[str], regimes: Sequence[str]) -> tuple[pd.DataFrame, Row]:
+    """A row a model: architecture, regime, seed, and of every name its `Interval`; and the row of the first name."""
+    frames, row = [], None
+    for name in names:
+        found = curves.points(study, estimates, name)
+        row = row or found.row
+        frame = found.frame[found.frame["regime"].isin(list(regimes))]
+        cells = [Interval(v, lo, hi) for v, lo, hi in zip(frame["value"], frame["low"], frame["high"], strict=True)]
+        frames.append(pd.Series(cells, index=frame["model"].tolist(), name=name, dtype=object))
+    units = [unit for members in study.groups().values() for unit in members]
+    every = [u for u in units if any(u in frame.index for frame in frames)]
+    told = study.plan["units"]
+    about = pd.DataFrame([{key: told[u][key] for key in ("architecture", "regime", "seed")} for u in every], index=every)
+    nothing = Interval(np.nan, np.nan, np.nan, reason="no finished model has it")
+    columns = {str(f.name): [f.get(u, nothing) for u in every] for f in frames}
+    return about.assign(**columns) if every else pd.DataFrame(
+        columns=["architecture", "regime", "seed", *columns]
+    ), row or "behaviour"
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    return np.array([interval.value for interval in frame[name]], dtype=np.float64)
+
+
+def _cell(found: Interval) -> Cell:
+    return Cell(value=found.value, low=found.low, high=found.high, reason=found.reason if np.isnan(found.value) else "")
+
+
+def _finding(study: Study, name: str, asked: Mapping[str, Any], frame: pd.DataFrame, row: Row, **fields: Any) -> Finding:
+    """A finding over models; without any it says so."""
+    said = {"name": name, "audit": name.partition("-")[0], "row": row, "settings": dict(asked), "seed": study.plan["seed"]}
+    if not len(frame):
+        question = fields.get("question", "What do the models of this study say?")
+        return Finding(**said, question=question, not_run="no finished model has any of the numbers asked for")
+    return Finding(**said, model=f"{len(frame)} models of {study.name}", **fields)
+
+
+# ---- numbers by regime ---------------------------------------------------------------------------------------------------
+
+
+def _table(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
+    columns = asked["columns"]
+    frame, row = _values(study, estimates, columns, asked["regimes"])
+    title = asked["title"] or name.partition("-")[2]
+    groups = [(key, part) for key, part in frame.groupby(["architecture", "regime"], sort=False)] if len(frame) else []
+    means = {key: {c: over_seeds(_numbers(part, c)) for c in columns} for key, part in groups}
+    return _finding(
+        study, name, asked, frame, row,
+        question=f"{title}: what do models of each architecture and regime show?",
+        sentence=f"{title}: {len(groups)} groups of models that differ in the seed alone. This describes and gives no verdict.",
+        exhibits=[
+            Table(
+                title=title,
+                caption="Mean over seeds with its t interval: how far models of other seeds may differ.",
+                columns=("architecture", "regime", "seeds", *columns),
+                rows=[[*key, len(part), *(_cell(means[key][c]) for c in columns)] for key, part in groups],
+            ),
+            Table(
+                title=f"{title}, every model",
+                caption="Each model with its own interval over resamples of the images, the same resamples for all models.",
+                columns=("model", "seed", *columns),
+                rows=[[unit, row["seed"], *(_cell(row[c]) for c in columns)] for unit, row in frame.iterrows()],
+            ),
+        ],
+    )  # fmt: skip
+
+
+# ---- one number against another ------------------------------------------------------------------------------------------
+
+
+def _relation(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
+    pairs = [(x, y) for x in asked["x"] for y in asked["y"]]
+    frame, row = _values(study, estimates, dict.fromkeys([*asked["x"], *asked["y"]]), asked["regimes"])
+    title = asked["title"] or name.partition("-")[2]
+    question = f"{title}: does {asked['x'][0]} go with {asked['y'][0]} over models?"
+    if not len(frame):
+        return _finding(study, name, asked, frame, row, question=question)
+    found = _Relation(frame, pairs, study.plan["seed"], name)
+    return _finding(
+        study, name, asked, frame, row,
+        question=question, sentence=found.sentence(), estimates=found.estimates(row), checks=found.checks(),
+        exhibits=found.exhibits(title),
+    )  # fmt: skip
+
+
+class _Relation:
+    """Correlations and lines of some pairs of numbers over models."""
+
+    def __init__(self, frame: pd.DataFrame, pairs: Sequence[tuple[str, str]], seed: int, name: str) -> None:
+        self.frame, self.pairs = frame, {f"{x} and {y}": (x, y) for x, y in pairs}
+        self.values = {column: _numbers(frame, column) for pair in pairs for column in pair}
+        tests = {key: (self.values[x], self.values[y]) for key, (x, y) in self.pairs.items()}
+        architecture, regime = (frame[key].to_numpy() for key in ("architecture", "regime"))
+        both = [f"{a} {r}" for a, r in zip(architecture, regime)]
+        several = len(set(architecture)) > 1
+        looks: dict[str, dict[str, Any]] = {
+            "": {}, "within": {"within": architecture}, "clusters": {"cluster": both}, "seeds": {"within": both},
+        }  # fmt: skip
+        shown = {"": True, "within": several, "clusters": several, "seeds": len(set(both)) > 1}
+        self.looks = [look for look in looks if shown[look]]
+        self.found: dict[tuple[str, str], dict[str, Correlation]] = {
+            (look, method): correlations(tests, rng=task_rng(seed, f"{name} {look} {method}"), method=method, **looks[look])
+            for look in self.looks
+            for method in METHODS
+        }
+        clusters = both if several else None
+        self.lines: dict[str, Regression] = {key: regression(x, y, cluster=clusters) for key, (x, y) in tests.items()}
+        seeds = frame["seed"].to_numpy()
+        self.stable = {key: seed_stability(x, y, seeds, rng=task_rng(seed, f"{name} seeds")) for key, (x, y) in tests.items()}
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.pairs))
+
+    def sentence(self) -> str:
+        one = self.found["", "spearman"][self.first]
+        if np.isnan(one.coefficient.value):
+            return f"{self.first}: no correlation over {one.n} models ({one.coefficient.reason})."
+        said = f"Over {one.n} models {self.first} have a rank correlation of {_interval(one.coefficient)}, p {one.p_adjusted:.2g}"
+        others = [
+            f"{LOOKS[look]} {self.found[look, 'spearman'][self.first].coefficient.value:.2f}"
+            for look in self.looks
+            if look in ("within", "seeds")
+        ]
+        return f"{'; '.join([said, *others])}.{'' if self._one_sign(self.first) else ' ' + DISAGREE}"
+
+    def estimates(self, row: Row) -> list[Estimate]:
+        return [
+            Estimate(
+                name=f"{method.capitalize()} correlation of {key}" + (f", {LOOKS[look]}" if look else ""),
+                value=one.coefficient.value, low=one.coefficient.low, high=one.coefficient.high, p=one.p_adjusted, n=one.n,
+                row=row, unit="correlation", group=key, reason=one.coefficient.reason,
+                note="; ".join(filter(None, ["p by permutation, Benjamini-Hochberg over the pairs of numbers", one.p_reason])),
+            )
+            for (look, method), all_ in self.found.items()
+            for key, one in all_.items()
+        ]  # fmt: skip
+
+    def checks(self) -> list[Check]:
+        found = []
+        for key, line in self.lines.items():
+            stable = self.stable[key]
+            same = stable.same_sign[~np.isnan(stable.same_sign)]
+            units = self.frame.index[line.influential].tolist()
+            found += [
+                Check(name=f"the sign is the same within architecture and over clusters: {key}", passed=self._one_sign(key)),
+                Check(
+                    name=f"subsets of seeds have the same sign: {key}",
+                    passed=bool((same >= 0.95).all()) if len(same) else None,
+                    note=stable.reason or f"in {same.min():.0%} of the subsets at least" if len(same) else stable.reason,
+                ),
+                Check(
+                    name=f"residuals of the line look normal and evenly spread: {key}",
+                    passed=None if np.isnan(line.normal_p) else min(line.normal_p, line.equal_variance_p) > SURE,
+                    note=line.residual_reason
+                    or f"Shapiro-Wilk p {line.normal_p:.2g}, Breusch-Pagan p {line.equal_variance_p:.2g}",
+                ),
+                Check(
+                    name=f"no model alone moves the line: {key}", passed=None if line.reason else not units, note=", ".join(units)
+                ),
+            ]
+        return found
+
+    def exhibits(self, title: str) -> list[Exhibit]:
+        group = [f"{a} {r}" for a, r in zip(self.frame["architecture"], self.frame["regime"])]
+        clouds = [
+            Scatter(
+                title=f"{title}: {x} against {y}", caption="One point a model.", x=self.values[x], y=self.values[y],
+                label=self.frame.index.tolist(), group=group, x_label=x, y_label=y,
+            )
+            for x, y in self.pairs.values()
+        ]  # fmt: skip
+        analysis = Table(
+            title=title,
+            caption="Correlations with percentile intervals over resampled models, or clusters of them, and p by permutation; "
+            "the line by least squares with t intervals, robust to unequal variance or to clusters where it says so. Adjusted p: "
+            "Benjamini-Hochberg over the pairs of numbers. A regime that moves both numbers makes them correlate in any world: "
+            "within architecture and regime only seeds differ.",
+            columns=("numbers", "analysis", "statistic", "estimate", "p", "adjusted p", "models"),
+            rows=[line for key in self.pairs for line in self._analysis(key)],
+        )
+        diagnostics = Table(
+            title=f"{title}: the lines' residuals",
+            columns=("numbers", "R²", "Shapiro-Wilk p", "Jarque-Bera p", "Breusch-Pagan p", "largest Cook's distance",
+                     "largest leverage", "models that move the line"),
+            rows=[
+                [key, r.r2, r.normal_p, r.jarque_bera_p, r.equal_variance_p, r.cook_max, r.leverage_max, int(r.influential.sum())]
+                for key, r in self.lines.items()
+            ],
+        )  # fmt: skip
+        subsets = Table(
+            title=f"{title}: with fewer seeds",
+            caption="Rank correlation over the models of every subset of seeds: mean, least and greatest, and how often its sign "
+            "is that of all seeds.",
+            columns=("numbers", "seeds", "subsets", "rank correlation", "same sign"),
+            rows=[
+                [key, int(s.seeds[k]), int(s.subsets[k]), Cell(value=s.mean[k], low=s.low[k], high=s.high[k]), s.same_sign[k]]
+                for key, s in self.stable.items()
+                for k in range(len(s.seeds))
+            ],
+        )
+        return [*clouds, analysis, diagnostics, subsets]
+
+    def _analysis(self, key: str) -> list[list[Any]]:
+        rows = [
+            [key, f"{method.capitalize()}, {LOOKS[look]}", "ρ", _cell(all_[key].coefficient), all_[key].p, all_[key].p_adjusted,
+             all_[key].n]
+            for (look, method), all_ in self.found.items()
+        ]  # fmt: skip
+        line = self.lines[key]
+        robust = "clusters" if "clusters" in self.looks else "unequal variance"
+        rows += [
+            [key, "linear regression", "slope", _cell(line.slope), line.p, None, line.n],
+            [key, "linear regression", "intercept", _cell(line.intercept), None, None, line.n],
+            [key, f"linear regression, robust to {robust}", "slope", _cell(line.slope_robust), line.p_robust, None, line.n],
+        ]
+        return rows
+
+    def _one_sign(self, key: str) -> bool | None:
+        values = [self.found[look, "spearman"][key].coefficient.value for look in self.looks if look != "seeds"]
+        return None if np.isnan(values).any() else len(set(np.sign(values))) == 1
+
+
+DISAGREE = "Within architectures the sign is another one: architectures, not models, make the correlation."
+
+
+# ---- one regime against another ------------------------------------------------------------------------------------------
+
+
+def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
+    before, after = asked["of"]
+    frame, row = _values(study, estimates, asked["columns"], asked["of"])
+    title = asked["title"] or f"{after} against {before}"
+    question = f"{title}: what does {after} change against {before}, seed by seed?"
+    sides = [frame[frame["regime"] == regime].set_index(["architecture", "seed"]) for regime in (before, after)]
+    common = sides[0].index.intersection(sides[1].index, sort=False)
+    if not len(common):
+        return _finding(study, name, asked, frame[:0], row, question=question)
+    sides = [side.loc[common] for side in sides]
+    architectures = common.get_level_values(0).to_numpy()
+    groups = {a: np.flatnonzero(architectures == a) for a in dict.fromkeys(architectures.tolist())}
+    if len(groups) > 1:
+        groups["all architectures"] = np.arange(len(common))
+    values = {c: [_numbers(side, c) for side in sides] for c in asked["columns"]}
+    found = {(c, a): paired(values[c][1][rows], values[c][0][rows]) for c in asked["columns"] for a, rows in groups.items()}
+    adjusted = dict(zip(found, benjamini_hochberg([one.sign_p for one in found.values()]), strict=True))
+    return _finding(
+        study, name, asked, frame, row,
+        question=question,
+        sentence=_said_pairs(after, before, asked, found, list(groups)[-1]),
+        estimates=[_change(c, a, one, adjusted[c, a], row) for (c, a), one in found.items()],
+        checks=[
+            Check(name=f"{column} is evidence", passed=False, note=why) for column, why in asked["said"].items()
+        ],
+        exhibits=[
+            *(_boxes(c, frame, title) for c in asked["columns"]),
+            _changes(title, asked, found, adjusted),
+            _differences(title, asked, common, values),
+        ],
+    )  # fmt: skip
+
+
+def _said_pairs(after: str, before: str, asked: Mapping[str, Any], found: Mapping[tuple[str, str], Paired], over: str) -> str:
+    said = []
+    for column in asked["columns"]:
+        one = found[column, over]
+        said.append(f"{column} falls in {one.negative} and rises in {one.positive} of {one.negative + one.positive + one.zero}")
+    why = " ".join(dict.fromkeys(asked["said"].values()))
+    return f"{after} against {before}, pairs of equal seeds: {'; '.join(said)}. {why}".strip()
+
+
+def _change(column: str, architecture: str, one: Paired, adjusted: float, row: Row) -> Estimate:
+    d = one.difference
+    note = f"p: sign test, Benjamini-Hochberg over all tests here; {one.negative} pairs fall, {one.positive} rise"
+    if one.least_p > SURE:
+        note += f"; so few pairs cannot give a p below {one.least_p:.2g}"
+    return Estimate(
+        name=f"change of {column}, {architecture}", value=d.value, low=d.low, high=d.high, p=adjusted, row=row, reason=d.reason,
+        note=note, n=one.positive + one.negative + one.zero, group=column,
+    )  # fmt: skip
+
+
+def _boxes(column: str, frame: pd.DataFrame, title: str) -> Scatter:
+    return Scatter(
+        title=f"{title}: {column}",
+        caption="One point a model; boxes are quartiles and median over seeds.",
+        x=frame["architecture"].tolist(),
+        y=_numbers(frame, column),
+        group=frame["regime"].tolist(),
+        label=frame.index.tolist(),
+        y_label=column,
+        boxes=True,
+    )
+
+
+def _changes(
+    title: str, asked: Mapping[str, Any], found: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
+) -> Table:
+    return Table(
+        title=title,
+        caption="Second regime minus first, pairs of equal architecture and seed: mean with its t interval. Sign test and signed "
+        "ranks are exact; with so few pairs no p can be below the last column.",
+        columns=("number", "architecture", "mean change", "median", "fall", "rise", "equal", "sign test p", "adjusted p",
+                 "signed-rank p", "least p"),
+        rows=[
+            [c, a, _cell(one.difference), one.median, one.negative, one.positive, one.zero, one.sign_p, adjusted[c, a],
+             one.wilcoxon_p, one.least_p]
+            for (c, a), one in found.items()
+        ],
+    )  # fmt: skip
+
+
+def _differences(title: str, asked: Mapping[str, Any], common: pd.Index, values: Mapping[str, list[np.ndarray]]) -> Table:
+    return Table(
+        title=f"{title}: every pair",
+        columns=("number", "architecture", "seed", *asked["of"], "difference"),
+        rows=[
+            [column, architecture, int(seed), first[k], second[k], second[k] - first[k]]
+            for column, (first, second) in values.items()
+            for k, (architecture, seed) in enumerate(common)
+        ],
+    )
+
+
+def _interval(found: Interval) -> str:
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
