@@ -165,6 +165,11 @@ def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
     assert seen
 
 
+def test_a_worst_group_without_a_right_decision_has_an_interval_with_width():
+    m = run(world(uses=40.0, cue=6.0)).measurements[0]
+    assert m.wga.value == m.wga.low == 0 and 0.01 < m.wga.high < 0.2
+
+
 def test_a_low_worst_group_is_flagged_as_floor():
     result = run(world(0, uses=2.0))
     assert result.measurements[0].wga.value < 0.3

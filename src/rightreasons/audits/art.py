@@ -453,7 +453,7 @@ def _excess(change: Outcome, which: slice, level: float) -> np.ndarray:
 def _deciding(stage: Stage, found: Outcome, change: Outcome, at: int, is_open: bool, level: float) -> dict[str, Any]:
     no_group = f"no group of at least {SMALLEST_GROUP} rows"
     no_rate = "no conflicting test rows" if stage.aligned else NO_PI
-    n = float(stage.conflict.sum())
+    n, smallest = float(stage.conflict.sum()), float(np.min(stage.size[stage.large], initial=len(stage.rows)))
 
     def changed(k: int, reason: str) -> Interval:
         if not is_open:
@@ -462,9 +462,9 @@ def _deciding(stage: Stage, found: Outcome, change: Outcome, at: int, is_open: b
 
     excess = change.value[at, 1] - change.value[at, 2]
     return {
-        "wga": interval(found.value[0, 0], found.draws[:, 0, 0], level, no_group),
+        "wga": share_interval(found.value[0, 0], found.draws[:, 0, 0], smallest, level, no_group),
         "csr": share_interval(found.value[0, 1], found.draws[:, 0, 1], n, level, no_rate),
-        "wga_after": interval(found.value[at, 0], found.draws[:, at, 0], level, no_group),
+        "wga_after": share_interval(found.value[at, 0], found.draws[:, at, 0], smallest, level, no_group),
         "csr_after": share_interval(found.value[at, 1], found.draws[:, at, 1], n, level, no_rate),
         "delta_wga": changed(0, no_group),
         "delta_csr": changed(1, no_rate),
