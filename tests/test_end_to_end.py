@@ -138,7 +138,7 @@ def test_the_command_line_says_the_same_of_a_csv_and_a_checkpoint(audited, world
     command += ["--audits", "flips,groups,probes"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "verdict: shortcut (flips)" in done.stdout
+    assert "verdict: shortcut: rightreasons.models.small:small_cnn uses cue to decide: flips" in done.stdout
     found = {f.name: f for f in Finding.read_all(tmp_path / "o")}
     assert found["flips"].verdict == "shortcut"
     assert (
