@@ -28,6 +28,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks._seeds import seeds_of_a_cnn
 from rich.console import Console
 from rich.table import Table
 
@@ -38,26 +39,6 @@ from rightreasons.study import Study
 UNITS, REPEATS, CLIENTS = (int(os.environ.get(name, usual)) for name, usual in (("UNITS", 8), ("REPEATS", 3), ("CLIENTS", 50)))
 PAUSE = 3.0  # as in serve.js
 WAYS = {"alone": None, "watched": PAUSE, "pressed": 0.0}
-STUDY = f"""
-name = "watched"
-[data]
-world = "digits"
-[architectures.cnn]
-model = "rightreasons.models.small:small_cnn"
-size = 32
-width = 8
-[train]
-epochs = 30
-patience = 30
-[[runs]]
-seed = {list(range(UNITS))}
-[audits.groups]
-B = 500
-[audits.flips]
-B = 500
-[engine_settings]
-workers = 2
-"""
 
 
 def main() -> None:
@@ -67,7 +48,7 @@ def main() -> None:
     answers: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS if WAYS[way] is not None}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        (root / "watched.toml").write_text(STUDY)
+        (root / "watched.toml").write_text(seeds_of_a_cnn("watched", units=UNITS, epochs=30, workers=2))
         _audit(root / "audit")
         for number in range(REPEATS):
             for way, pause in WAYS.items():

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks._seeds import seeds_of_a_cnn
 from rich.console import Console
 from rich.table import Table
 
@@ -32,26 +33,6 @@ from rightreasons.study.verify import verify
 NEEDS_GPU = False
 
 UNITS, MANY, UNIT_SECONDS = 8, 2_000, 60
-STUDY = f"""
-name = "overhead"
-[data]
-world = "digits"
-[architectures.cnn]
-model = "rightreasons.models.small:small_cnn"
-size = 32
-width = 8
-[train]
-epochs = 3
-patience = 3
-[[runs]]
-seed = {list(range(UNITS))}
-[audits.groups]
-B = 500
-[audits.flips]
-B = 500
-[engine_settings]
-workers = 1
-"""
 
 
 def main() -> None:
@@ -60,7 +41,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "overhead.toml").write_text(STUDY)
+        (folder / "overhead.toml").write_text(seeds_of_a_cnn("overhead", units=UNITS, epochs=3, workers=1))
         study, planning = timed(lambda: plan(folder / "overhead.toml", folder / "study"))
         bare(study, folder / "warm", study.units[:1])  # imports, compiled kernels
         own = bare(study, folder / "bare", study.units)

@@ -22,6 +22,7 @@ from rightreasons.report import report
 from rightreasons.serve import Server
 from rightreasons.serve.folder import Folder
 from sample_findings import EVIL, finding, saved, some
+from serving import serving
 
 
 def unit(status: str, **told: Any) -> dict[str, Any]:
@@ -68,12 +69,8 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(place: Path) -> Iterator[Server]:
-    with Server(place, port=0) as made:
-        thread = threading.Thread(target=made.run, daemon=True)
-        thread.start()
+    with serving(place) as made:
         yield made
-        made.stop()
-        thread.join()
 
 
 def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 
 from rightreasons.report import report
-from rightreasons.serve import Server
 from sample_findings import EVIL, saved, some
+from serving import serving
 
 Visit = Callable[..., Any]
 UNITS = ("u0", "u1", "u2")
@@ -42,12 +41,8 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(place: Path) -> Iterator[str]:
-    with Server(place, port=0) as server:
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
+    with serving(place) as server:
         yield server.address
-        server.stop()
-        thread.join()
 
 
 def test_one_gets_from_the_list_to_a_page_and_the_page_works(visit: Visit, address: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from rightreasons.mitigations._contract import (
     selection,
     settings_in,
 )
+from rightreasons.mitigations._training import Training, trains
 from rightreasons.models._plan import Metric
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import CURVES, Batch, train
@@ -50,6 +51,7 @@ RECENT = 0.5  # weight of the newest step in what is known of an operator
 LEAST = 0.2  # of the mean weight: no operator is forgotten
 
 
+@trains()
 def mitigate(
     classifier: Classifier,
     cohort: Cohort,
@@ -68,22 +70,7 @@ def mitigate(
     operators: Sequence[str] | None = None,
     start: str | None = None,
     select: Metric | None = None,
-    epochs: int = 20,
-    batch: int = 64,
-    lr: float = 1e-3,
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw",
-    weight_decay: float = 0.01,
-    schedule: Literal["cosine"] | None = "cosine",
-    warmup: float = 0.0,
-    patience: int | None = 5,
-    clip: float | None = 1.0,
-    amp: bool | Literal["bf16", "fp16"] | None = None,
-    augment: str | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **training: Unpack[Training],
 ) -> Classifier:
     """Train anew for consistency; the epoch is chosen on the val rows. What is not explained here is `train`'s.
 
@@ -116,7 +103,8 @@ def mitigate(
     labelled(classifier, cohort.on("val"), attribute)
     begin = fresh(classifier, rng, start)
     chosen_operators = _operators(read_severities(severities, operators), operators is None)
-    running: dict[str, Any] = {"device": device, "threads": threads, "workers": workers, "cache": cache}
+    folder = training["folder"]
+    running = {key: value for key, value in training.items() if key in ("device", "threads", "workers", "cache")}
 
     def trained(weight: float) -> Classifier:
         objective = Consistency(
@@ -124,10 +112,10 @@ def mitigate(
             margin=margin, normalised=normalised, focus=focus,
         )  # fmt: skip
         place = None if folder is None else Path(folder) if strength is not None else Path(folder) / _place(weight)
+        here: Training = {**training, "folder": place}
         return train(
-            begin, cohort, objective=objective if weight else None, attribute=attribute, epochs=epochs, batch=batch, lr=lr,
-            optimizer=optimizer, weight_decay=weight_decay, schedule=schedule, warmup=warmup, stop_on=by, patience=patience,
-            clip=clip, amp=amp, augment=augment, seed=seed, folder=place, regime="ccr", **running,
+            begin, cohort, objective=objective if weight else None, attribute=attribute, stop_on=by, seed=seed,
+            regime="ccr", **here,
         )  # fmt: skip
 
     if strength is not None:
