@@ -109,7 +109,9 @@ def test_a_spreadsheet_runs_nothing(tmp_path: Path) -> None:
 
 def test_a_figure_stands_alone(tmp_path: Path) -> None:
     saved(tmp_path / "audit", [finding(exhibits=exhibits(EVIL))])
-    assert export(tmp_path / "audit", tmp_path / "out", kinds=["svg"]).written == {"svg": 5}
+    written = export(tmp_path / "audit", tmp_path / "out", kinds=["svg"]).written
+    found = {kind: len(list((tmp_path / "out" / "figures").rglob(f"*.{kind}"))) for kind in ("svg", "png")}
+    assert found == {"svg": 5, "png": 4} and written == {"svg": 9}  # pictures of galleries as they are
     for file in (tmp_path / "out" / "figures").rglob("*.svg"):
         text = file.read_text(encoding="utf-8")
         root = ElementTree.fromstring(text)

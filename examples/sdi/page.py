@@ -28,7 +28,7 @@ ORDER = (
     "tables-ablation",
     "tables-focus",
 )
-MOST_ROWS = 24
+MOST_ROWS = 70
 PICTURES, SIDE = 6, 96
 
 
@@ -111,8 +111,15 @@ def _verdicts(findings: Iterable[Finding]) -> Iterable[str]:
     if judged:
         yield "\n| audit and models | verdict | |\n|---|---|---|"
         for finding in judged:
-            yield f"| {finding.name} | {finding.verdict or 'not run'} | {finding.not_run or finding.sentence} |"
+            told = f"{finding.not_run or finding.sentence}{_seeds(finding)}"
+            yield f"| {finding.name} | {finding.verdict or 'not run'} | {told} |"
         yield ""
+
+
+def _seeds(finding: Finding) -> str:
+    """What single seeds say where they do not agree."""
+    others = [check.note for check in finding.checks if check.name.startswith("every seed") and check.passed is False]
+    return f" Seeds differ: {others[0]}." if others else ""
 
 
 if __name__ == "__main__":

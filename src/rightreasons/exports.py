@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
+from rightreasons.calibration import calibration
 from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
@@ -49,6 +50,7 @@ BROWSER_SECONDS = 120
 SCALE = 2  # pixels of a PNG for one of the drawing
 SHEET_PIXELS = 4000  # of drawings that a browser rasterises at once
 SCHEMA_NAME = "finding.schema.json"
+CALIBRATION_NAME = "calibration.json"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def _json(source: _Source, to: Path) -> int:
     for finding in source.findings:
         finding.save(to)
     _write(to / SCHEMA_NAME, schema())
-    return len(source.findings) + 1
+    _write(to / CALIBRATION_NAME, calibration().model_dump_json(indent=1) + "\n")
+    return len(source.findings) + 2
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------------
@@ -231,26 +234,31 @@ def _drawings(source: _Source) -> list[tuple[str, str]]:
 
 
 def _svg(source: _Source, to: Path) -> int:
+    """Drawings, and the pictures of galleries as they are."""
     drawings = _drawings(source)
     for name, drawing in drawings:
         _write(to / f"{name}.svg", drawing)
-    return len(drawings)
+    return len(drawings) + _pictures(source, to)
 
 
 def _png(source: _Source, to: Path) -> int:
     """Drawings by a browser or, less true in details, by CairoSVG; the pictures of galleries as they are."""
     drawings = _drawings(source)
     drawn = _rasteriser()([drawing for _, drawing in drawings]) if drawings else []
-    found = {f"{name}.png": data for (name, _), data in zip(drawings, drawn, strict=True)}
-    found |= {
-        f"figures/{name}/{k:02d}.png": base64.b64decode(picture.png)
+    for (name, _), data in zip(drawings, drawn, strict=True):
+        _save(to / f"{name}.png", data)
+    return len(drawings) + _pictures(source, to)
+
+
+def _pictures(source: _Source, to: Path) -> int:
+    found = [
+        (f"figures/{name}/{k:02d}.png", picture.png)
         for name, exhibit in source.exhibits()
         if isinstance(exhibit, Gallery)
         for k, picture in enumerate(exhibit.items, 1)
-    }
-    for name, data in found.items():
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(to / name, data)
+    ]
+    for name, data in found:
+        _save(to / name, base64.b64decode(data))
     return len(found)
 
 
@@ -392,8 +400,12 @@ def _markdown(source: _Source, to: Path) -> int:
 
 
 def _write(path: Path, text: str) -> None:
+    _save(path, text.encode("utf-8", "backslashreplace"))
+
+
+def _save(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode("utf-8", "backslashreplace"))
+    write_atomically(path, data)
 
 
 KINDS: dict[str, Callable[[_Source, Path], int]] = {

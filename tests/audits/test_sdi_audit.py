@@ -328,6 +328,17 @@ def test_an_operator_that_costs_the_baseline_auc_unexplained_leaves_the_verdict_
         assert "that is evidence" in checks["the baseline does not depend on an operator"].note
 
 
+def test_an_operator_under_which_the_reference_falls_as_much_is_no_evidence_against_the_baseline(tmp_path):
+    for reference, is_evidence in ((0.04, True), (0.10, False)):
+        border = replace(OPERATORS[0], status=DEPENDS, drop=0.11, drop_reference=reference)
+        file = str(replace(CALIBRATED, operators=(border, OPERATORS[1])).save(tmp_path / f"{reference}.json"))
+        check = {c.name: c for c in result_of(file, evidence_of()).finding().checks}[
+            "the baseline does not depend on an operator"
+        ]
+        assert check.passed is not is_evidence and ("that is evidence" in check.note) is is_evidence
+        assert ("so does the reference" in check.note) is not is_evidence
+
+
 def test_content_that_changes_pixels_otherwise_is_not_compared_with(tmp_path):
     evidence = evidence_of(operators=(replace(OPERATORS[0], change=0.1),))
     far = replace(CALIBRATED, operators=(OPERATORS[0],))

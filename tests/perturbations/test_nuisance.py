@@ -196,6 +196,48 @@ def test_a_lesion_moves_with_its_image_when_that_is_padded(eyes):
     assert float((before - after).abs().max()) < 0.06  # small spots, read between pixels
 
 
+def test_a_lesion_grows_or_shrinks_with_its_field_and_stays_where_it_was_in_it(eyes):
+    """Twin: every pixel of the lesions read from its place before, image by image."""
+    from scipy.ndimage import map_coordinates
+
+    pixels, lesions = eyes
+    each = seeded("resize", len(pixels))
+    changed, seen = nuisance.resize(pixels, each, severity=0.5), _fields.aperture(pixels)
+    grown = 0
+    for one, before, centre, lesion in zip(changed, pixels, seen.centre.tolist(), lesions):
+        row, column = np.nonzero(lesion.numpy())
+        errors = []
+        for factor in (1.15, 1 / 1.15):
+            source = [centre[k] + (at - centre[k]) / factor for k, at in enumerate((row, column))]
+            twin = np.stack([map_coordinates(c, source, order=1, mode="nearest") for c in before.numpy()])
+            errors.append(float(np.abs(one.numpy()[:, row, column] - twin).max()))
+        assert min(errors) < 1e-4
+        grown += int(errors[0] < errors[1])
+    assert 0 < grown < len(pixels)  # both are drawn
+
+
+def test_blur_is_a_gaussian_of_its_documented_width_everywhere(eyes):
+    from scipy.ndimage import gaussian_filter
+
+    pixels, lesions = eyes
+    changed = nuisance.blur(pixels, seeded("blur", len(pixels)), severity=0.8)
+    twin = gaussian_filter(pixels.double().numpy(), (0, 0, 0.03 * 0.8 * 48, 0.03 * 0.8 * 48), mode="nearest", truncate=4.0)
+    inside = lesions[:, None].expand_as(pixels).numpy()
+    assert np.abs(changed.numpy() - twin)[inside].max() < 2e-3
+
+
+def test_a_lesion_keeps_its_rank_under_histogram_matching_and_takes_the_gain_of_its_neighbourhood_under_evening(eyes):
+    pixels, lesions = eyes
+    matched = nuisance.histogram(pixels, seeded("histogram", len(pixels)), severity=0.5)
+    even = nuisance.flatfield(pixels, seeded("flatfield", len(pixels)), severity=1.0)
+    for before, after, light, lesion, field in zip(pixels, matched, even, lesions, _fields.field_of_view(pixels)):
+        for channel in range(3):
+            order = before[channel][field].argsort()
+            assert float(after[channel][field][order].diff().min()) >= -1e-6
+        gain = (light / before.clamp(min=1e-6))[:, lesion & (before > 0.02).all(0) & (light < 1).all(0)]
+        assert float((gain - gain[0]).abs().max()) < 1e-4 and float(gain.min()) >= 0.5 and float(gain.max()) <= 2
+
+
 def _weighted(pixels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return (pixels * weight).sum((2, 3)) / weight.sum((2, 3))
 

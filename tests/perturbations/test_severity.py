@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from rightreasons import perturbations  # noqa: E402
-from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, KEPT, REDUCED, REFERENCE, Severities  # noqa: E402
+from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities  # noqa: E402
 from rightreasons.data import images  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
@@ -165,6 +165,17 @@ def test_severities_are_stored_and_read_and_not_made_again_for_another_model(wor
     assert [names.count(name) for name in ("field of view", "as it is", "cast", "elastic")] == [4, 1, 3, 3]
     with pytest.raises(SettingError, match="references"):
         calibrate(model(5.0, 0.0), world, operators=["cast"], references={"cast": 0.2}, out=path)
+
+
+def test_every_operator_is_shown_at_three_severities_and_the_field_of_view_is_drawn(world):
+    found = calibrate(model(5.0, 0.0), world, operators=["cast", "flatfield", "tags"])
+    shown: dict[str, set[float]] = {}
+    for name, severity, picture in found.pictures:
+        assert picture
+        shown.setdefault(name, set()).add(severity)
+    for name, own in [*((o.operator, o.severity) for o in found.operators), *CONTENT.items()]:
+        assert len(shown[name]) == 3 and any(abs(s - own) < 1e-4 for s in shown[name])
+    assert sum(name == FIELD for name, _, _ in found.pictures) == calibration.FIELDS
 
 
 def test_other_reference_severities_are_where_calibration_starts(world):

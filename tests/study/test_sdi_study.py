@@ -14,9 +14,11 @@ from scipy import stats
 
 pytest.importorskip("torch")
 
+from rightreasons.audits.sdi import Panel, panel_of
 from rightreasons.errors import SettingError
+from rightreasons.exports import export
 from rightreasons.findings import Finding, Scatter, Table
-from rightreasons.study import Study
+from rightreasons.study import Study, panels
 from rightreasons.study.plan import plan
 from rightreasons.study.sweep import SEVERITIES, sweep, tasks
 from rightreasons.study.verify import notes, verify
@@ -235,9 +237,40 @@ def test_pairs_are_of_one_architecture_and_seed(study: Study) -> None:
 
 def test_a_lower_index_under_ccr_is_said_to_be_no_evidence(study: Study) -> None:
     found = finding(study, "pairs-ccr")
-    assert "by construction" in found.sentence and "no evidence" in found.sentence
+    assert "by construction, and no evidence that a shortcut is gone" in found.sentence
     assert [check.name for check in found.checks if check.passed is False] == [f"{INDEX} is evidence"]
-    assert "by construction" in (study.folder / "report.html").read_text()
+    page = " ".join((study.folder / "report.html").read_text().split())
+    assert "a lower index under CCR is by construction, and no evidence that a shortcut is gone" in page
+
+
+def test_a_model_that_comes_later_changes_no_other_index(study: Study, tmp_path: Path) -> None:
+    (file,) = (study.folder / "panels").glob("sdi-*.json")
+    panel, before = Panel.read(file), values(study)["index"]
+    assert set(panel.models) == {u for u in study.units if study.plan["units"][u]["regime"] in ("baseline", "ccr")}
+    (tmp_path / "more.toml").write_text(TOML + '[[runs]]\narchitecture = "cnn"\nregime = "baseline"\nseed = 7\n')
+    more = sweep(tmp_path / "more.toml", study.folder, say=lambda _: None)
+    after = values(more)["index"]
+    assert len(after) == len(before) + 1 and after.notna().all()
+    assert after[before.index].equals(before)
+    assert Panel.read(file) == panel
+    components = [more.measurement(unit, "sdi").components for unit in panel.models]
+    assert Panel.fit(panel.name, panel.models, components) == panel
+
+
+def test_a_panel_is_frozen_when_its_models_are_there_and_thaws_when_one_of_them_leaves_the_study(study: Study) -> None:
+    group, models = ("cnn", "baseline"), [u for u in study.units if study.plan["units"][u]["regime"] in ("baseline", "ccr")]
+    measured = {"panel": [study.measurement(unit, "sdi") for unit in models]}
+    file = panels.place(study, "sdi", group)
+    assert file is not None and panels.freeze(study, "sdi", group, models, measured) == {"panel": str(file)}
+    file.unlink()
+    (study.path(models[0]) / "row.json").rename(study.path(models[0]) / "row.away")
+    assert panels.freeze(study, "sdi", group, models, measured) == {} and not file.exists()
+    (study.path(models[0]) / "row.away").rename(study.path(models[0]) / "row.json")
+    panel_of(measured["panel"], "another").save(file)
+    kept = file.read_text().replace(models[0], "gone-0")
+    file.write_text(kept)
+    assert panels.freeze(study, "sdi", group, models, measured) == {"panel": str(file)}
+    assert "gone-0" not in Panel.read(file).models
 
 
 def test_everything_is_made_again_without_training(study: Study) -> None:
@@ -249,6 +282,19 @@ def test_everything_is_made_again_without_training(study: Study) -> None:
     assert {unit: again.run(unit)["attempts"] for unit in again.units} == trained
     for name, found in before.items():
         assert finding(again, name).exhibits == found.exhibits
+
+
+def test_tables_and_figures_are_written_from_what_is_stored(study: Study, tmp_path: Path) -> None:
+    shutil.rmtree(study.folder / "runs")  # no model, no evidence, no measurement
+    assert not export(study.folder, tmp_path / "out", kinds=("csv", "svg")).lacking
+    written = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    for name in ("tables-ablation", "relations-degradation", "pairs-ccr"):
+        assert any(path.startswith(f"tables/{name}/") and path.endswith(".csv") for path in written)
+    for name in ("relations-degradation", "pairs-ccr"):
+        assert any(path.startswith(f"figures/{name}/") and path.endswith(".svg") for path in written)
+    maps = [path for path in written if path.startswith("figures/focus-cnn-ccr/") and path.endswith(".png")]
+    operators = [path for path in written if path.startswith("figures/sdi-cnn-ccr/") and path.endswith(".png")]
+    assert maps and operators
 
 
 # ---- the checklist -------------------------------------------------------------------------------------------------------
@@ -276,6 +322,7 @@ def _emptied(text: str, *tables: str) -> str:
     ("file", "item"),
     [
         ("model/model.safetensors", "1"),
+        ("model/model.json", "1"),
         ("model/curves.csv", "1"),
         ("predictions/test.parquet", "1"),
         ("predictions/siteb.parquet", "1"),
@@ -283,6 +330,8 @@ def _emptied(text: str, *tables: str) -> str:
         ("row.json", "1"),
         ("measurements/performance.npz", "2"),
         ("evidence/test/features", "4"),
+        ("evidence/audit/features", "4"),
+        ("evidence/test/features@patches*", "4"),
         ("evidence/test/features@border*", "4"),
         ("evidence", "4"),
         ("measurements/sdi.npz", "audits"),
@@ -314,6 +363,8 @@ def test_a_probe_that_is_gone_is_named(study: Study, array: str) -> None:
         ("summary.parquet", "2"),
         ("estimates.parquet", "4"),
         ("runs/*/model/severities-*.json", "4"),
+        ("panels/sdi-*.json", "4"),
+        ("panels/two-probes-*.json", "4"),
         ("findings/pairs-ccr.json", "5"),
         ("findings/relations-degradation.json", "6"),
         ("findings/tables-ablation.json", "tables"),
@@ -323,6 +374,50 @@ def test_an_artefact_of_the_study_that_is_gone_is_named(study: Study, file: str,
     (path,) = study.folder.glob(file)
     path.unlink()
     assert verify(study)[0].item.startswith(item)
+
+
+@pytest.mark.parametrize(("array", "items"), [("draws", "23"), ("degradation", "3")])
+def test_bootstrap_distributions_that_are_gone_are_named(study: Study, array: str, items: str) -> None:
+    unit = study.units[0]
+    _without(study.path(unit) / "measurements" / "performance.npz", array)
+    assert {(gap.unit, gap.item[0]) for gap in verify(study)} == {(unit, item) for item in items}
+
+
+def test_a_metric_that_is_gone_is_named(study: Study) -> None:
+    file = study.path(study.units[0]) / "row.json"
+    whole = file.read_text()
+    inside = [f"test_{metric}" for metric in ("auc", "accuracy", "ece", "brier")]
+    outside = [f"siteb_{metric}" for metric in ("auc", "accuracy", "ece", "brier", "delta_auc", "delta_ece")]
+    for name in inside + outside:
+        row = json.loads(whole)
+        del row["columns"][name]
+        file.write_text(json.dumps(row))
+        (gap,) = verify(study)
+        assert gap.item[0] == ("2" if name in inside else "3") and name in gap.what
+
+
+def test_a_part_of_a_finding_that_is_gone_is_named(study: Study) -> None:
+    for name, part, gone, says in (
+        ("relations-degradation", "exhibits", "SDI (features) against", "one point for each"),
+        ("relations-degradation", "estimates", "Spearman", "Spearman"),
+        ("relations-degradation", "estimates", "Pearson", "Pearson"),
+        ("relations-degradation", "exhibits", "linear regression", "coefficients"),
+        ("relations-degradation", "exhibits", "R²", "diagnostics"),
+        ("pairs-ccr", "exhibits", "every pair", "difference of every pair"),
+    ):
+        found = finding(study, name)
+        kept = [one for one in getattr(found, part) if gone not in one.model_dump_json()]
+        assert len(kept) < len(getattr(found, part))
+        found.model_copy(update={part: tuple(kept)}).save(study.folder)
+        assert [says in gap.what for gap in verify(study)] == [True]
+        found.save(study.folder)
+
+
+def test_a_table_of_the_ablations_is_asked_for(study: Study) -> None:
+    file = study.folder / "plan.json"
+    file.write_text(_emptied(file.read_text(), "tables"))
+    (gap,) = verify(Study.open(study.folder))
+    assert gap.item.startswith("7") and "table" in gap.what
 
 
 @pytest.mark.parametrize(("table", "item"), [("pairs", "5"), ("relations", "6")])
@@ -340,3 +435,11 @@ def test_ablations_that_are_not_asked_for_are_named(study: Study) -> None:
     file.write_text(json.dumps(told))
     gaps = [gap for gap in verify(Study.open(study.folder)) if gap.item.startswith("7")]
     assert len(gaps) == 3
+
+
+def test_a_study_that_shows_no_maps_is_told_so(study: Study) -> None:
+    file = study.folder / "plan.json"
+    told: dict[str, Any] = json.loads(file.read_text())
+    del told["audits"]["focus"]
+    file.write_text(json.dumps(told))
+    assert [gap.item for gap in verify(Study.open(study.folder))] == ["explainability"]

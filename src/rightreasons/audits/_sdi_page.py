@@ -83,7 +83,10 @@ def estimates(result: Result) -> list[Estimate]:
 
 def checks(result: Result) -> list[Check]:
     m, s = result.measurement, result.severities
-    off = [o.operator for o in s.operators if o.status == DEPENDS]
+    marked = [o for o in s.operators if o.status == DEPENDS]
+    # What upsets a model without use for the cue as much says nothing about the baseline.
+    off = [o.operator for o in marked if o.drop is None or o.drop - (o.drop_reference or 0.0) > s.tolerance]
+    alike = [o.operator for o in marked if o.operator not in off]
     clipped = _clipped(result)
     return [
         Check(
@@ -119,7 +122,10 @@ def checks(result: Result) -> list[Check]:
         Check(
             name="the baseline does not depend on an operator",
             passed=not off if m.calibrated else None,
-            note=f"its AUC falls under {', '.join(off)} for a reason that is not content: that is evidence" if off else "",
+            note="; ".join(
+                [f"its AUC falls under {', '.join(off)} for a reason that is not content: that is evidence"] * bool(off)
+                + [f"its AUC falls under {', '.join(alike)}, but so does the reference's: no evidence"] * bool(alike)
+            ),
         ),
         Check(
             name="every operator was used",
@@ -240,12 +246,13 @@ def _components(result: Result) -> Table:
         for space in (FEATURES, HEAD):
             index = result.index_interval(m, space)
             cell = Cell(value=index.value, low=index.low, high=index.high, reason=index.reason)
-            rows.append([m.model, role, SPACES[space], *m.components[space], cell])
+            rows.append([m.model, role, SPACES[space], *m.components[space], *_scaled(result, m, space), cell])
     return Table(
         title="Components of the index",
-        caption="Raw components over all operators and, against the panel, the Shortcut Dependence Index: 0 is the least of the "
-        "panel, 1 the most. It compares models and is no verdict. Training for consistency (CCR) lowers S_nc by construction.",
-        columns=("model", "role", "of", *COMPONENTS, "SDI"),
+        caption="Components over all operators, raw and in the panel's range (0 its least value, 1 its largest), and their mean "
+        "by weights, the Shortcut Dependence Index. It compares models and is no verdict. Training for consistency (CCR) lowers "
+        "S_nc by construction.",
+        columns=("model", "role", "of", *COMPONENTS, *(f"{name} in the panel's range" for name in COMPONENTS), "SDI"),
         rows=rows,
     )
 
@@ -388,11 +395,19 @@ def _clipped(result: Result) -> str:
     m, found = result.measurement, []
     for space in (FEATURES, HEAD):
         low, high = result.panel.limits(space)
-        scaled = normalise(m.components[space][None], result.panel.limits(space))[0]
+        scaled = _scaled(result, m, space)
         for k, name in enumerate(COMPONENTS):
             if not np.isnan(scaled[k]) and not low[k] <= m.components[space, k] <= high[k]:
                 found.append(f"{name} of {SPACES[space]} is cut to the panel's range")
     return "; ".join(found)
+
+
+def _scaled(result: Result, m: Measurement, space: int) -> np.ndarray:
+    """(3,) components in the range of the panel; NaN without one."""
+    if result.panel is None:
+        return np.full(3, np.nan)
+    found: np.ndarray = normalise(m.components[space][None], result.panel.limits(space))[0]
+    return found
 
 
 def _cue_note(m: Measurement) -> str:

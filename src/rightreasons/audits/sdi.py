@@ -28,8 +28,8 @@ from rightreasons.findings import Finding, Row, Verdict
 from rightreasons.stats.resampling import Interval, benjamini_hochberg, interval
 
 __all__ = [
-    "Measurement", "Panel", "Result", "combine", "conclude", "head_read", "measure", "needs", "normalise", "ratio", "roles",
-    "sensitivity",
+    "Measurement", "Panel", "Result", "combine", "conclude", "head_read", "measure", "needs", "normalise", "panel_of",
+    "ratio", "roles", "sensitivity",
 ]  # fmt: skip
 
 QUESTION = "Does the model move more with the acquisition than with the content?"
@@ -292,10 +292,13 @@ def conclude(
     )
 
 
+def panel_of(models: Sequence[Measurement], name: str = "the models given here") -> Panel:
+    """The panel of some models, to be saved and given to `conclude` with any other."""
+    return Panel.fit(name, [m.model for m in models], np.stack([m.components for m in models]))
+
+
 def _panel(measurements: Mapping[str, Sequence[Measurement]], tested: Sequence[Measurement]) -> Panel | None:
     named = list(measurements.get("panel", ()))
     if len(named) < 2:
         named = [*tested, *(m for role in ROLES[1:] for m in measurements.get(role, ()))]
-    if len(named) < 2:
-        return None
-    return Panel.fit("the models given here", [m.model for m in named], np.stack([m.components for m in named]))
+    return panel_of(named) if len(named) > 1 else None

@@ -8,6 +8,7 @@
                /measurements/<audit>.npz      what each audit measured; performance.npz with its bootstrap distributions
                /row.json                      the unit's row of the table; there when, and only when, the unit is done
     table.parquet  summary.parquet            a row a unit; mean and interval over seeds
+    panels/<audit>.json                       the models that an index is relative to, frozen
     estimates.parquet                         every estimate of every finding, over seeds and for each model alone
     findings/<name>.json  report.html
 

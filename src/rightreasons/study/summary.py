@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from rightreasons.findings import Cell, Check, Finding, Table, Verdict, file_nam
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng
 from rightreasons.stats.units import over_seeds
-from rightreasons.study import curves, overall
+from rightreasons.study import curves, overall, panels
 from rightreasons.study.curves import Concluded
 from rightreasons.study.record import DONE, TIME, Study, Unmeasured, columns, read_json, write_json, write_table
 from rightreasons.study.roles import TEST, cases
@@ -92,7 +92,7 @@ def _concluded(study: Study, done: set[str]) -> list[Concluded]:
         for group, members in cases(study.plan, name, groups).items():
             finished = {role: [unit for unit in units if unit in done] for role, units in members.items()}
             if finished[study.plan["audits"][name]["subject"]]:
-                found.append(_case(study, name, group, finished))
+                found.append(_case(study, name, group, finished, members.get(panels.PANEL, ())))
     return found
 
 
@@ -106,7 +106,9 @@ def _trained_on(study: Study, concluded: list[Concluded]) -> dict[str, str]:
     return {model: next(iter(cohorts)) for model, cohorts in found.items() if len(cohorts) == 1}
 
 
-def _case(study: Study, name: str, group: tuple[str, ...], units: Mapping[str, list[str]]) -> Concluded:
+def _case(
+    study: Study, name: str, group: tuple[str, ...], units: Mapping[str, list[str]], panel: Sequence[str] = ()
+) -> Concluded:
     """What an audit concludes of some units and their references; where they are seeds, also of each alone."""
     audit = study.plan["audits"][name]
     module, subject = families.member("audits", audit["method"]), audit["subject"]
@@ -116,7 +118,7 @@ def _case(study: Study, name: str, group: tuple[str, ...], units: Mapping[str, l
     if subject not in measured:
         reason = lacking[subject]
         return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
-    settings = families.accepted(module.conclude, study.settings(name))
+    settings = families.accepted(module.conclude, study.settings(name)) | panels.freeze(study, name, group, panel, measured)
 
     def concluded(of: list[Any]) -> Finding:
         rng = task_rng(study.plan["seed"], f"{audit['method']} conclude")

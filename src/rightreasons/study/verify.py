@@ -13,8 +13,8 @@ import pandas as pd
 
 from rightreasons.errors import DataError, EvidenceError
 from rightreasons.evidence import Evidence
-from rightreasons.findings import Finding, Scatter, file_name
-from rightreasons.study import overall
+from rightreasons.findings import Finding, Scatter, Table, file_name
+from rightreasons.study import overall, panels
 from rightreasons.study.performance import INTERNAL, METRICS
 from rightreasons.study.record import DONE, FAILED, PLAIN, Study
 from rightreasons.study.summary import ESTIMATES, SUMMARY
@@ -175,13 +175,16 @@ def _over_units(study: Study) -> Iterator[Gap]:
         yield from _relation(study, outside)
     if _regimes(study, CCR):
         yield from _comparison(study, outside)
-        yield from _ablations(study)
+        yield from _ablations(study, outside)
         if not _of(study, FOCUS):
             yield Gap("", PLACE, "no focus audit: add [audits.focus]")
 
 
 def _indices(study: Study) -> Iterator[Gap]:
-    """The index of every unit that has one to have."""
+    """The index of every unit that has one to have, and what it is relative to."""
+    for audit in _of(study, SDI):
+        for panel in panels.missing(study, audit):
+            yield Gap("", INDEX, f"no frozen panel of {audit} (panels/{panel.name}): {AGAIN}")
     file = study.folder / ESTIMATES
     if not file.is_file():
         yield Gap("", INDEX, f"no index of any unit ({ESTIMATES}): {AGAIN}")
@@ -207,28 +210,74 @@ def _relation(study: Study, outside: set[str]) -> Iterator[Gap]:
     for name, told in asked.items():
         file = _file(study, "relations", name)
         if file.is_file():
-            clouds = [e for e in Finding.read(file).exhibits if isinstance(e, Scatter)]
             units = [u for u in study.units if study.plan["units"][u]["regime"] in told["regimes"] and study.status(u) == DONE]
-            if not clouds or len(clouds[0].x) != len(units):
-                yield Gap("", RELATED, f"[relations.{name}] does not have one point for each of {len(units)} units: {AGAIN}")
+            for what in _unrelated(Finding.read(file), len(units)):
+                yield Gap("", RELATED, f"[relations.{name}] does not have {what}: {AGAIN}")
+
+
+def _unrelated(found: Finding, units: int) -> Iterator[str]:
+    clouds = [e for e in found.exhibits if isinstance(e, Scatter)]
+    tables = [e for e in found.exhibits if isinstance(e, Table)]
+    if not clouds or len(clouds[0].x) != units:
+        yield f"one point for each of {units} units"
+    for method in ("Spearman", "Pearson"):
+        if not any(e.name.startswith(method) and (e.low is not None or e.reason) for e in found.estimates):
+            yield f"a {method} correlation with its interval"
+    if not any("analysis" in e.columns and any("regression" in str(row[1]) for row in e.rows) for e in tables):
+        yield "a line's coefficients"
+    if not any("R²" in e.columns for e in tables):
+        yield "R² and diagnostics of a line's residuals"
 
 
 def _comparison(study: Study, outside: set[str]) -> Iterator[Gap]:
+    asked = {name: told for name, told in study.plan.get("pairs", {}).items() if told["of"][1] in _regimes(study, CCR)}
     for what, of in (("SDI", lambda c: _is_of(study, c, SDI)), ("the fall of AUC outside", lambda c: c in outside)):
-        pairs = study.plan.get("pairs", {}).values()
-        if not any(of(column) for told in pairs if told["of"][1] in _regimes(study, CCR) for column in told["columns"]):
+        if not any(of(column) for told in asked.values() for column in told["columns"]):
             yield Gap("", PAIRED, f"no paired comparison of {what} between a baseline and CCR: add [pairs.NAME]")
+    for name, told in asked.items():
+        file = _file(study, "pairs", name)
+        if file.is_file():
+            sides = [_done(study, regime) for regime in told["of"]]
+            rows = {len(e.rows) for e in Finding.read(file).exhibits if isinstance(e, Table) and "difference" in e.columns}
+            if rows != {len(sides[0] & sides[1]) * len(told["columns"])}:
+                yield Gap("", PAIRED, f"[pairs.{name}] does not have the difference of every pair of equal seeds: {AGAIN}")
 
 
-def _ablations(study: Study) -> Iterator[Gap]:
-    """CCR without invariance and without sensitivity, and the index from fewer probes."""
-    trained = [unit["train"] for unit in study.plan["units"].values() if unit["method"] == CCR]
-    if not any(t["representation"] == t["prediction"] == 0 for t in trained):
+def _done(study: Study, regime: str) -> set[tuple[str, int]]:
+    """(architecture, seed) of the units of a regime that are done."""
+    told = study.plan["units"]
+    return {
+        (told[u]["architecture"], told[u]["seed"]) for u in study.units if told[u]["regime"] == regime and study.status(u) == DONE
+    }
+
+
+def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
+    """CCR without invariance and without sensitivity, the index from fewer probes, and a table with both and the whole."""
+    units = study.plan["units"].values()
+    trained = {unit["regime"]: unit["train"] for unit in units if unit["method"] == CCR}
+    blind = [r for r, t in trained.items() if t["representation"] == t["prediction"] == 0]
+    bold = [r for r, t in trained.items() if t["sensitivity"] == 0]
+    fewer = [audit for audit in _of(study, SDI) if 0 in study.plan["audits"][audit]["settings"]["weights"]]
+    if not blind:
         yield Gap("", ABLATED, "no CCR without the invariance term (representation = 0, prediction = 0)")
-    if not any(t["sensitivity"] == 0 for t in trained):
+    if not bold:
         yield Gap("", ABLATED, "no CCR without the sensitivity term (sensitivity = 0)")
-    if not any(0 in study.plan["audits"][audit]["settings"]["weights"] for audit in _of(study, SDI)):
+    if not fewer:
         yield Gap("", ABLATED, "no index from fewer probes: add an sdi audit with a weight of 0")
+    if (
+        blind
+        and bold
+        and fewer
+        and not any(
+            {*blind, *bold} <= set(table["regimes"])
+            and outside & set(table["columns"])
+            and {column.partition(":")[0] for column in table["columns"]} & set(fewer)
+            for table in study.plan.get("tables", {}).values()
+        )
+    ):
+        yield Gap(
+            "", ABLATED, "no table of the ablations beside the whole: add [tables.NAME] with their indices and falls of AUC"
+        )
 
 
 def _of(study: Study, method: str) -> list[str]:

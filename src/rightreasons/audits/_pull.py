@@ -1,0 +1,142 @@
+"""How far predictions are drawn towards what the attribute stands for.
+
+One number, for the audit of that name and for audits whose call would mean nothing in a model that does not follow the attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rightreasons.audits._alignment import alignment_of
+from rightreasons.audits._contract import refuse_mixed_cases
+from rightreasons.data.cohort import Attribute
+from rightreasons.errors import DataError, EvidenceError, NotRun
+from rightreasons.evidence import Decisions, Evidence
+from rightreasons.findings import Check
+from rightreasons.stats import groups
+from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
+
+NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
+# What the lower limit must exceed where answers are said to follow the attribute. In planted worlds heads that do not use it were
+# drawn by up to 0.04, with lower limits up to 0.003; shortcuts that other audits call had lower limits from 0.018.
+FOLLOWED = 0.02
+FOLLOWS = "answers follow the attribute"
+NOT_MEASURED = Interval(np.nan, np.nan, np.nan, reason="not measured")
+
+
+class Pull(NamedTuple):
+    """The pull on test rows, with what it rests on.
+
+    Attributes
+    ----------
+    rows, attribute : test rows that have a label and the attribute
+    aligned : value's code → output that it stands for
+    source : where that comes from
+    """
+
+    interval: Interval
+    rows: Decisions
+    attribute: Attribute
+    aligned: Mapping[Hashable, Hashable]
+    source: str
+    sample: Resamples
+    missing: int
+
+
+def pull_of(
+    evidence: Evidence,
+    attribute: str | None,
+    aligned: Mapping[Any, Any] | None = None,
+    *,
+    rng: np.random.Generator,
+    B: int,
+    level: float = 0.95,
+) -> Pull:
+    """The pull with its bootstrap interval, by subject where subjects are known.
+
+    Which label a value stands for is given, or learnt as in `groups`; where the training rows show none, the audit rows say in
+    which direction to look, and the test rows whether there is anything.
+    """
+    view = evidence.on("test")
+    decided = view.decisions()
+    if not decided.cohort.attributes:
+        raise NotRun("no attribute: name one with attribute=")
+    a = decided.cohort.attribute(attribute)
+    if a.kind == "continuous":
+        raise NotRun(f"{a.name} is continuous: needs bins")
+    refuse_mixed_cases(view, a.name)
+    keep = (decided.label >= 0) & a.present
+    if not keep.any():
+        raise NotRun(f"no test row has both a label and {a.name}")
+    rows = decided.select(np.flatnonzero(keep))
+    a = rows.cohort.attribute(attribute)
+    pi, source = alignment_of(evidence, a, aligned)
+    if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
+        pi, source = _looked_for(evidence, a.name), f"{source}: direction from the audit rows"
+    sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
+
+    def draw(counts: np.ndarray) -> np.ndarray:
+        return groups.pull_draws(rows.label, rows.probability, a.values, pi, counts)
+
+    why = NO_SIDES if pi else source
+    found = interval(float(draw(whole(len(rows.label)))[0]), sample.apply(draw), level, why)
+    return Pull(found, rows, a, pi, source, sample, int((~keep).sum()))
+
+
+# ---- beside other audits -------------------------------------------------------------------------------------------------
+
+
+def pull_beside(
+    evidence: Evidence,
+    attribute: str | None,
+    aligned: Mapping[Any, Any] | None = None,
+    *,
+    rng: np.random.Generator,
+    B: int,
+    level: float = 0.95,
+) -> Interval:
+    """The pull for an audit that can do without: undefined, with the reason, where it cannot be told."""
+    try:
+        if "logits" not in evidence.on("test"):
+            raise NotRun("no logits on the test rows")
+        return pull_of(evidence, attribute, aligned, rng=rng, B=B, level=level).interval
+    except (NotRun, EvidenceError, DataError) as why:
+        return Interval(np.nan, np.nan, np.nan, reason=str(why), level=level)
+
+
+def mean_pull(pulls: Sequence[Interval]) -> Interval:
+    """Of several models on the same rows: the mean of their limits, which is never narrower than the limits of their mean."""
+    if len(pulls) == 1:
+        return pulls[0]
+    value, low, high = np.mean([(one.value, one.low, one.high) for one in pulls], axis=0)
+    return Interval(value, low, high, reason=next((one.reason for one in pulls if one.reason), ""), level=pulls[0].level)
+
+
+def is_followed(pull: Interval) -> bool | None:
+    """None where there is no pull to judge by."""
+    return None if np.isnan(pull.low) else bool(pull.low > FOLLOWED)
+
+
+def say_pull(pull: Interval, attribute: str) -> str:
+    if np.isnan(pull.low):
+        return f"not judged: {pull.reason}"
+    limits = f"{pull.value:.3f} ({pull.low:.3f} to {pull.high:.3f})"
+    return f"within a label they lie {limits} nearer to what “{attribute}” stands for"
+
+
+def followed_check(pull: Interval, attribute: str, decides: bool) -> Check:
+    """A call needs answers that follow the attribute; where nothing is called it decides nothing."""
+    return Check(name=FOLLOWS, passed=is_followed(pull), note=say_pull(pull, attribute), decides=decides)
+
+
+# ---- what the functions above use ----------------------------------------------------------------------------------------
+
+
+def _looked_for(evidence: Evidence, attribute: str) -> dict[Hashable, Hashable]:
+    rows = evidence.on("audit").decisions()
+    a = rows.cohort.attribute(attribute)
+    keep = np.flatnonzero((rows.label >= 0) & a.present)
+    return dict(groups.aligned_by_pull(rows.label[keep], rows.probability[keep], a.values[keep]))
