@@ -12,7 +12,8 @@ from rightreasons.findings import ROWS, Check, Estimate, Finding, Table, not_run
 
 VERDICTS = ("shortcut", "no evidence", "inconclusive", None)
 EVERY = [Vote(row, verdict) for row in ROWS for verdict in VERDICTS]
-TELLING = [*(Vote(row, verdict) for row in ("reliance", "place") for verdict in VERDICTS[:2]), Vote("reliance", "inconclusive")]
+VOTING = ("behaviour", "reliance", "place")
+TELLING = [*(Vote(row, verdict) for row in VOTING for verdict in VERDICTS[:2]), Vote("reliance", "inconclusive")]
 ALL_SMALL = [votes for size in range(5) for votes in itertools.combinations_with_replacement(TELLING, size)]
 
 
@@ -27,26 +28,36 @@ def finding(audit, verdict=None, row="reliance", model="m", attribute="tag", p=N
 # ---- the rule ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_shortcut_needs_a_call_of_reliance_whatever_else_is_said():
+def test_a_shortcut_needs_a_call_of_behaviour_or_reliance_whatever_else_is_said():
     for votes in ALL_SMALL:
         if combine(votes).verdict == "shortcut":
-            assert Vote("reliance", "shortcut") in votes
+            assert {Vote("reliance", "shortcut"), Vote("behaviour", "shortcut")} & set(votes)
 
 
-def test_without_a_decided_audit_of_reliance_it_is_inconclusive():
+def test_where_no_audit_of_reliance_has_looked_it_is_inconclusive():
     for votes in ALL_SMALL:
-        if not any(v.row == "reliance" and v.verdict in ("shortcut", "no evidence") for v in votes):
+        if not any(v.row == "reliance" for v in votes):
+            assert combine(votes).verdict == "inconclusive"
+
+
+def test_without_a_decided_audit_of_behaviour_or_reliance_it_is_inconclusive():
+    for votes in ALL_SMALL:
+        if not any(v.row in ("behaviour", "reliance") and v.verdict in ("shortcut", "no evidence") for v in votes):
             assert combine(votes).verdict == "inconclusive"
 
 
 def test_no_evidence_is_never_said_over_a_call():
     for votes in ALL_SMALL:
         if combine(votes).verdict == "no evidence":
-            assert not any(v.verdict == "shortcut" and v.row in ("reliance", "place") for v in votes)
+            assert not any(v.verdict == "shortcut" and v.row in VOTING for v in votes)
 
 
-def test_what_is_encoded_behaves_or_was_mended_changes_nothing():
-    silent = [v for v in EVERY if v.row in ("behaviour", "encoding", "remedy") or v.verdict in ("inconclusive", None)]
+def test_what_is_encoded_or_was_mended_and_what_says_nothing_changes_nothing():
+    silent = [
+        v
+        for v in EVERY
+        if v.row not in VOTING or v.verdict is None or (v.verdict, v.row == "reliance") == ("inconclusive", False)
+    ]
     for votes in ALL_SMALL:
         for vote in silent:
             assert combine((*votes, vote)) == combine(votes)
@@ -56,11 +67,12 @@ def test_a_further_call_never_lowers_the_score_and_a_further_no_never_raises_it(
     order = {"no evidence": 0, "inconclusive": 1, "shortcut": 2}
     for votes in ALL_SMALL:
         before = combine(votes)
-        for row in ("reliance", "place"):
+        for row in VOTING:
             more, less = (combine((*votes, Vote(row, verdict))) for verdict in ("shortcut", "no evidence"))
             assert less.score <= before.score <= more.score
             assert order[more.verdict] >= order[before.verdict] or before.verdict == "inconclusive"
-            assert less.verdict != "shortcut" or before.verdict == "shortcut"
+            looked = any(v.row == "reliance" for v in votes)
+            assert less.verdict != "shortcut" or before.verdict == "shortcut" or not looked
 
 
 def test_the_order_of_votes_does_not_matter_and_the_score_is_a_share():
@@ -71,21 +83,28 @@ def test_the_order_of_votes_does_not_matter_and_the_score_is_a_share():
 
 
 @pytest.mark.parametrize(
-    "reliance, place, verdict",
+    "behaviour, reliance, place, verdict",
     [
-        (["shortcut"], [], "shortcut"),
-        (["no evidence"], [], "no evidence"),
-        (["shortcut", "no evidence"], [], "inconclusive"),
-        (["shortcut", "no evidence"], ["shortcut"], "shortcut"),
-        (["shortcut", "no evidence", "no evidence"], ["shortcut"], "inconclusive"),
-        (["shortcut", "shortcut", "no evidence"], [], "shortcut"),
-        (["no evidence"], ["shortcut"], "inconclusive"),
-        (["shortcut"], ["no evidence"], "shortcut"),
-        (["inconclusive"], ["shortcut"], "inconclusive"),
+        ([], ["shortcut"], [], "shortcut"),
+        ([], ["no evidence"], [], "no evidence"),
+        ([], ["shortcut", "no evidence"], [], "inconclusive"),
+        ([], ["shortcut", "no evidence"], ["shortcut"], "shortcut"),
+        ([], ["no evidence"], ["shortcut"], "inconclusive"),
+        ([], ["shortcut"], ["no evidence"], "shortcut"),
+        ([], ["inconclusive"], ["shortcut"], "inconclusive"),
+        (["shortcut"], [], [], "inconclusive"),
+        (["shortcut"], ["inconclusive"], [], "shortcut"),
+        (["shortcut"], ["inconclusive"], ["no evidence", "no evidence"], "shortcut"),
+        (["shortcut"], ["no evidence"], [], "inconclusive"),
+        (["shortcut"], ["shortcut", "no evidence"], [], "shortcut"),
+        (["no evidence"], ["inconclusive"], [], "no evidence"),
+        (["no evidence"], ["shortcut"], [], "inconclusive"),
+        (["no evidence"], ["inconclusive"], ["shortcut"], "inconclusive"),
     ],
 )
-def test_the_table_in_the_documentation(reliance, place, verdict):
-    votes = [*(Vote("reliance", v) for v in reliance), *(Vote("place", v) for v in place)]
+def test_the_table_in_the_documentation(behaviour, reliance, place, verdict):
+    told = {"behaviour": behaviour, "reliance": reliance, "place": place}
+    votes = [Vote(row, v) for row, given in told.items() for v in given]
     assert combine(votes).verdict == verdict
 
 

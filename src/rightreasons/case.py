@@ -17,8 +17,10 @@ from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Estimate, Finding, Row, Table, Verdict, write_atomically
 from rightreasons.stats.resampling import benjamini_hochberg
 
-WEIGHT: Mapping[str, float] = {"reliance": 1.0, "place": 0.5}
-"""What a vote of a row weighs. Rows that are not here describe and have no vote: what is encoded need not be used."""
+WEIGHT: Mapping[str, float] = {"behaviour": 1.0, "reliance": 1.0, "place": 0.25}
+"""What a vote of a row weighs, chosen in planted worlds (docs/calibration.md). Rows that are not here describe and have no vote:
+what is encoded need not be used."""
+DECIDES = ("behaviour", "reliance")  # rows whose votes can call a shortcut; looking at a cue is not yet use
 PRIOR = 0.5  # weight on either side before anything was seen: the score of no votes is one half
 CALLED_ABOVE = 0.5  # the score above which a call of reliance stands against audits that found nothing
 ALPHA = 0.05  # false discovery rate over the attributes of one model
@@ -42,18 +44,19 @@ class Combined(NamedTuple):
 def combine(votes: Iterable[Vote]) -> Combined:
     """The rule that makes one verdict of many.
 
-    Shortcut: an audit of reliance calls it, and the votes for it outweigh those against. No evidence: an audit of reliance could
-    have seen it and did not, and no vote calls it. Inconclusive: everything else, first of all where no audit of reliance could
-    decide.
+    Shortcut: an audit of behaviour or of reliance calls it, and the votes for it outweigh those against. No evidence: such an
+    audit could have seen it and did not, and no vote calls it. Inconclusive: everything else, first of all where no audit of
+    reliance has looked: answers alone do not say why they go with an attribute.
     """
-    voting = [vote for vote in votes if vote.row in WEIGHT and vote.verdict in ("shortcut", "no evidence")]
-    called = [vote for vote in voting if vote.verdict == "shortcut"]
+    given = [vote for vote in votes if vote.verdict is not None]
+    voting = [vote for vote in given if vote.row in WEIGHT and vote.verdict != "inconclusive"]
     pro, contra = (sum(WEIGHT[v.row] for v in voting if v.verdict == said) for said in ("shortcut", "no evidence"))
     score = (PRIOR + pro) / (2 * PRIOR + pro + contra)
-    decided = {vote.verdict for vote in voting if vote.row == "reliance"}
-    if "shortcut" in decided and score > CALLED_ABOVE:
+    decided = {vote.verdict for vote in voting if vote.row in DECIDES}
+    looked = any(vote.row == "reliance" for vote in given)
+    if looked and "shortcut" in decided and score > CALLED_ABOVE:
         return Combined("shortcut", score)
-    if "no evidence" in decided and not called:
+    if looked and "no evidence" in decided and not pro:
         return Combined("no evidence", score)
     return Combined("inconclusive", score)
 
@@ -173,7 +176,8 @@ def _case(
     verdict, score = combine(Vote(f.row, said[f.name]) for f in voters)  # type: ignore[arg-type]
     called, cleared = ([f for f in voters if f.row in WEIGHT and said[f.name] == v] for v in ("shortcut", "no evidence"))
     rows = {row: tuple(f for f in of if f.row == row) for row in ROWS}
-    needs = "" if verdict != "inconclusive" or _reliance(called) or _reliance(cleared) else _needs(attribute, rows["reliance"])
+    open_ = verdict == "inconclusive" and not _reliance(called) and not _reliance(cleared)
+    needs = _needs(attribute, rows["reliance"]) if open_ else ""
     return Case(
         model=model,
         attribute=attribute,
@@ -181,7 +185,7 @@ def _case(
         score=score,
         sentence=_sentence(verdict, model, attribute, called, cleared, needs),
         rows=rows,
-        disagreements=tuple(_disagreement(c, n) for c in called for n in cleared if "reliance" in (c.row, n.row)),
+        disagreements=tuple(_disagreement(c, n) for c in called for n in cleared if {c.row, n.row} & set(DECIDES)),
         needs=needs,
         withdrawn=tuple(withdrawn),
         q={f.name: q[f.name] for f in voters if f.name in q and f.verdict != "inconclusive"},
@@ -202,6 +206,10 @@ def _adjusted(findings: Sequence[Finding], attributes: Sequence[str]) -> dict[st
 
 def _reliance(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.row == "reliance"]
+
+
+def _deciding(findings: Iterable[Finding]) -> list[Finding]:
+    return [f for f in findings if f.row in DECIDES]
 
 
 def _needs(attribute: str, reliance: Sequence[Finding]) -> str:
@@ -225,26 +233,33 @@ def _sentence(
     verdict: Verdict, model: str, attribute: str, called: Sequence[Finding], cleared: Sequence[Finding], needs: str
 ) -> str:
     who, what = model or "The model", attribute or "a cue that it should not use"
-    yes, no = _reliance(called), _reliance(cleared)
+    yes, no = _deciding(called), _deciding(cleared)
     place = [f for f in called if f.row == "place"]
     if verdict == "shortcut":
         agree = f", and {_names(place)} {_verb(place, 'finds', 'find')} it in the image" if place else ""
         but = f"; {_names(cleared)} {_verb(cleared, 'does', 'do')} not see it" if cleared else ""
-        return f"{who} uses {what} to decide: {_names(yes)} {_verb(yes, 'says', 'say')} so{agree}{but}."
+        if _reliance(yes):
+            return f"{who} uses {what} to decide: {_names(yes)} {_verb(yes, 'says', 'say')} so{agree}{but}."
+        return f"{who} follows {what} in its answers: {_names(yes)} {_verb(yes, 'says', 'say')} so{agree}{but}."
     if verdict == "no evidence":
         return f"No evidence that {who} uses {what}: {_names(no)} could have seen it and {_verb(no, 'does', 'do')} not."
+    undecided = f"It is not decided whether {who} uses {what}"
+    if needs:
+        seen = [f"{_names(yes)} {_verb(yes, 'sees', 'see')} its answers follow it"] if yes else []
+        seen += [f"{_names(place)} {_verb(place, 'sees', 'see')} it look where the cue is"] if place else []
+        also = f" {_capital(' and '.join(seen))}, which is not yet use." if seen else ""
+        return f"{undecided}: no audit of reliance could decide.{also} What would help most is {needs}."
     if yes:
         so = f"{_names(called)} {_verb(called, 'says', 'say')} so, and {_names(cleared)} {_verb(cleared, 'does', 'do')} not"
-        return f"It is not decided whether {who} uses {what}: {so}."
-    if no:
-        return (
-            f"It is not decided whether {who} uses {what}: {_names(no)} {_verb(no, 'finds', 'find')} no use of it, and yet "
-            f"{_names(place)} {_verb(place, 'finds', 'find')} the model looking where it is."
-        )
-    also = f" {_names(place)} {_verb(place, 'sees', 'see')} it look where the cue is, which is not yet use." if place else ""
+        return f"{undecided}: {so}."
     return (
-        f"It is not decided whether {who} uses {what}: no audit of reliance could decide.{also} What would help most is {needs}."
+        f"{undecided}: {_names(no)} {_verb(no, 'finds', 'find')} no use of it, and yet "
+        f"{_names(place)} {_verb(place, 'finds', 'find')} the model looking where it is."
     )
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _names(findings: Sequence[Finding]) -> str:

@@ -29,7 +29,7 @@ CNN: Mapping[str, Any] = {"spec": "rightreasons.models.small:small_cnn", **SMALL
 VIT: Mapping[str, Any] = {"spec": "rightreasons.models.small:small_vit", **SMALL}
 CNN_TRAINING: Mapping[str, Any] = {"epochs": 12, "lr": 3e-3, "batch": 64}
 VIT_TRAINING: Mapping[str, Any] = {"epochs": 15, "lr": 1e-3, "batch": 64, "patience": None}
-ONE = ("flips", "groups", "probes", "art")  # audits that look at one model alone
+ONE = ("flips", "groups", "pull", "probes", "art")  # audits that look at one model alone
 KNOWN: dict[str, Any] = {"aligned": {0: 0, 1: 1}}  # known here, so that every model is asked for the same change
 
 FAINT: Mapping[str, Any] = {"agreement": 0.8, "agreement_test": 0.5, "strength": 0.3, "cue_noise": 0.3, "pixels": 16}
@@ -68,7 +68,7 @@ def demo(out: Path, *, seed: int = 0, say: Callable[[str], None] = print) -> tup
         "balanced ViT": _train("balanced ViT", redrawn, out, seed, VIT, VIT_TRAINING),
         "tag CNN": _train("tag CNN", redrawn, out, seed, CNN, {**CNN_TRAINING, "target": world.attributes[0]}),
     }
-    say("3/6 evidence and audits: flips, groups, probes, ART, OSCAR and SDI of the CNN, TSI of the ViT")
+    say("3/6 evidence and audits: flips, groups, pull, probes, ART, OSCAR and SDI of the CNN, TSI of the ViT")
     findings = _audited(models, world, redrawn, out, seed)
     say(f"4/6 ShorT: a family of {len(SCALES) * SEEDS} smaller CNNs that show a fainter tag more or less")
     findings += _family(out, seed)

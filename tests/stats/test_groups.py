@@ -148,6 +148,34 @@ def test_without_conflict_or_aligned_labels_the_rate_is_undefined() -> None:
     assert np.isnan(groups.conflict_shortcut_rate(y, p, y, {0: 0, 1: 1}))
 
 
+def test_pull_equals_its_definition_in_plain_loops() -> None:
+    rng = np.random.default_rng(3)
+    y, a = rng.integers(0, 3, 400), rng.integers(0, 3, 400)
+    p = rng.dirichlet(np.ones(3), 400)
+    aligned = {0: 2, 2: 1}
+    values = []
+    for value, towards in aligned.items():
+        by_label = [p[(y == c) & (a == value), towards].mean() - p[(y == c) & (a != value), towards].mean() for c in range(3)]
+        values.append(np.mean(by_label))
+    assert groups.pull(y, p, a, aligned) == pytest.approx(np.mean(values), abs=1e-12)
+
+
+def test_a_followed_attribute_pulls_and_harder_images_do_not() -> None:
+    y = np.repeat([0, 1, 0, 1], 100)
+    a = np.repeat([0, 0, 1, 1], 100)
+    followed = 0.5 + 0.2 * (2 * y - 1) + 0.25 * (2 * a - 1)
+    harder = 0.5 + np.where(a == 1, 0.1, 0.4) * (2 * y - 1)  # less sure of both labels in the second group
+    pulls = [groups.pull(y, np.stack([1 - q, q], axis=1), a, {0: 0, 1: 1}) for q in (followed, harder)]
+    assert pulls == pytest.approx([0.5, 0.0], abs=1e-12)
+
+
+def test_without_both_sides_in_a_label_the_pull_is_undefined() -> None:
+    y = np.repeat([0, 1], 50)
+    p = np.full((100, 2), 0.5)
+    assert np.isnan(groups.pull(y, p, y, {0: 0, 1: 1}))
+    assert np.isnan(groups.pull(y, p, 1 - y, {}))
+
+
 def test_an_aligned_label_that_no_test_row_has_still_conflicts() -> None:
     assert groups.conflict_shortcut_rate([0, 0, 1], [2, 0, 2], [7, 7, 7], {7: 2}) == pytest.approx(2 / 3)
 

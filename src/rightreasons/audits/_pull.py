@@ -20,8 +20,8 @@ from rightreasons.stats import groups
 from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
 
 NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
-# What the lower limit must exceed where answers are said to follow the attribute. In planted worlds heads that do not use it were
-# drawn by up to 0.04, with lower limits up to 0.003; shortcuts that other audits call had lower limits from 0.018.
+# What the lower limit must exceed where answers are said to follow the attribute. In planted worlds it reached 0.003 for heads
+# that do not use it, and lay above 0.045 for every shortcut that OSCAR or TSI called.
 FOLLOWED = 0.02
 FOLLOWS = "answers follow the attribute"
 NOT_MEASURED = Interval(np.nan, np.nan, np.nan, reason="not measured")

@@ -243,13 +243,15 @@ def _entries(
                 why,
             )
         )
+        why = source if not pi else "no label has rows with and without a value of the attribute that stands for one"
+        found.append(("pull", "", n, lambda c: groups.pull_draws(label, rows.probability, codes, pi, c), why))
         for code, level in enumerate(a.levels):
             subset = np.flatnonzero(codes == code)
             if len(subset):
                 found += _performance(f"{a.name} = {level}", subset, rows, predicted)
         found += _by_group(rows, predicted, a, names)
     else:
-        for metric in ("worst-group accuracy", "conflict shortcut rate"):
+        for metric in ("worst-group accuracy", "conflict shortcut rate", "pull"):
             found.append((metric, "", n, lambda c: np.full(len(c), np.nan), f"{a.name} is continuous: needs bins"))
     return found + _fairness(rows, predicted, a, positive, bins)
 
@@ -374,7 +376,7 @@ def _sentence(m: Measurement) -> str:
 
 
 MAIN = ("worst-group accuracy", "accuracy", "group-balanced accuracy", "balanced accuracy", "AUC", "F1")
-UNITS = {"ECE": "calibration error", "Brier": "Brier score"}
+UNITS = {"ECE": "calibration error", "Brier": "Brier score", "pull": "probability"}
 FAIRNESS = tuple(m.replace("_", " ") for m in fairness.METRICS)
 LOGISTIC = tuple(m.replace("_", " ") for m in fairness.LOGISTIC)
 NOTES = {
@@ -382,13 +384,14 @@ NOTES = {
     "group-balanced accuracy": "every (label, attribute) group counts the same",
     "worst-group accuracy": "percentile interval of the minimum, which lies a little low when groups are close",
     "conflict shortcut rate": "share of the rows whose attribute points to another label that are given that label",
+    "pull": "how much more probable a label is where the attribute stands for it, within the label; harder images cancel in it",
     "max gap": "of balanced accuracy",
 }
 
 
 def _estimates(m: Measurement) -> list[Estimate]:
     found = []
-    for name in (*MAIN, "conflict shortcut rate", "ECE", "Brier", *FAIRNESS):
+    for name in (*MAIN, "conflict shortcut rate", "pull", "ECE", "Brier", *FAIRNESS):
         if name in m.metric:
             group = "Fairness (lower is fairer)" if name in FAIRNESS else "Performance"
             unit = _logistic_unit(m) if name in LOGISTIC else UNITS.get(name, "share")

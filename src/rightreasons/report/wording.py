@@ -208,6 +208,12 @@ GLOSSARY = (
         "Errors on such images also happen for other reasons; compare with the errors where attribute and label agree.",
     ),
     Term(
+        "Pull",
+        r"\bpull\b",
+        "How much more probable a label is where the attribute stands for it than elsewhere, among images of one label.",
+        "Harder images cancel in it. What goes with the attribute and is rightly read does not: the sicker patients in one ward.",
+    ),
+    Term(
         "Probe",
         r"\bprobe|readab|decod",
         "A small classifier that reads the attribute from the model's features, scored on rows it was not fitted on.",

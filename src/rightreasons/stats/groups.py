@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from numbers import Number
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ Ints = NDArray[np.int64]
 Group = tuple[Hashable, Hashable]
 
 SMALLEST_GROUP = 10
+FEWEST = 5  # rows of a side that a mean is compared of
 LEVEL = 0.95
 
 
@@ -239,6 +241,61 @@ def conflicts(
     return (y >= 0) & (towards >= 0) & (towards != y), (towards >= 0) & (guess == towards)
 
 
+def pull(
+    label: ArrayLike, probability: ArrayLike, attribute: ArrayLike, aligned: Mapping[Hashable, Any], fewest: int = FEWEST
+) -> float:
+    """How far an attribute draws predictions towards the label it stands for: by how much the probability of pi(v) is higher
+    where a = v than elsewhere, within the label, averaged over labels and over the values v that stand for one.
+
+    A model that follows the attribute is drawn the same way under every label. Images that are harder in one group are drawn
+    away from their own label, which is this way under one label and the other way under another, and cancels.
+
+    Parameters
+    ----------
+    probability : (n, C)
+    aligned : value of the attribute to the column of `probability` it stands for
+    fewest : rows of each side of a comparison
+    """
+    return _one(lambda y, p, a, counts: pull_draws(y, p, a, aligned, counts, fewest), label, probability, attribute)
+
+
+def pull_draws(
+    label: ArrayLike,
+    probability: ArrayLike,
+    attribute: ArrayLike,
+    aligned: Mapping[Hashable, Any],
+    counts: Counts,
+    fewest: int = FEWEST,
+) -> Floats:
+    """`pull` of each resample, counts (B, n) to (B,)."""
+    y, labels = coded(label)
+    a, attributes = coded(attribute)
+    p = np.asarray(probability, dtype=np.float64)
+    _same_length(y, a, p)
+    found = []
+    for k, value in enumerate(attributes):
+        if value in aligned:
+            sides = [((y == c) & (a == k), (y == c) & (a >= 0) & (a != k)) for c in range(len(labels))]
+            compared = [_difference(counts, p[:, aligned[value]], *both) for both in sides if min(map(np.sum, both)) >= fewest]
+            found.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
+    defined = [draws for draws in found if not np.isnan(draws).all()]
+    return np.mean(defined, axis=0) if defined else np.full(len(counts), np.nan)
+
+
+def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[Hashable, int]:
+    """The column of `probability` towards which each value of the attribute pulls most, where it pulls at all.
+
+    For rows that are not reported on: it gives a direction to test, and is no finding.
+    """
+    classes = range(np.shape(probability)[1])
+    found: dict[Hashable, int] = {}
+    for value in coded(attribute)[1]:
+        pulls = [pull(label, probability, attribute, {value: c}) for c in classes]
+        if np.nanmax(pulls, initial=-np.inf) > 0:
+            found[value] = int(np.nanargmax(pulls))
+    return found
+
+
 # ---------------------------------------------------------------------------------------------------- AUC and F1
 
 
@@ -414,6 +471,12 @@ def _shares(counts: Counts, code: Ints, K: int, hit: NDArray[np.bool_]) -> Float
     """Share of hits by code, (B, K)."""
     cells = resampling.tally(counts, np.where(code < 0, -1, 2 * code + hit), 2 * K).reshape(len(counts), K, 2)
     return _ratio(cells[:, :, 1], cells.sum(axis=2))
+
+
+def _difference(counts: Counts, values: Floats, here: NDArray[np.bool_], there: NDArray[np.bool_]) -> Floats:
+    """Mean here less mean there in each resample, (B,)."""
+    mean = [_ratio(*resampling.sums(counts, np.stack([values * side, side], axis=1)).T) for side in (here, there)]
+    return mean[0] - mean[1]
 
 
 def _ratio(part: NDArray, of: NDArray) -> Floats:
