@@ -82,6 +82,17 @@ def test_the_order_of_votes_does_not_matter_and_the_score_is_a_share():
     assert combine([]).score == 0.5
 
 
+def test_a_larger_effect_raises_the_score_and_leaves_the_verdict():
+    small, large = (combine([Vote("reliance", "shortcut", size), Vote("behaviour", "no evidence")]) for size in (0.1, 0.9))
+    assert small.score < large.score and small.verdict == large.verdict == "inconclusive"
+    assert combine([Vote("reliance", "shortcut", 0.2)]) == combine([Vote("reliance", "shortcut")])
+    weak, strong = (
+        finding("swap", "shortcut", p=0.01).model_copy(update={"estimates": (Estimate(name="e", value=v, row="reliance"),)})
+        for v in (0.1, 0.6)
+    )
+    assert cases([weak])[0].score < cases([strong])[0].score
+
+
 @pytest.mark.parametrize(
     "behaviour, reliance, place, verdict",
     [

@@ -28,11 +28,12 @@ MAY_IMPORT = {
     "evidence": {"data", "head"},
     "check": {"data", "evidence", "head", "stats"},
     "audits": {"stats", "evidence", "findings", "data", "head", "partitions"},
-    "report": {"findings", "case"},
+    "calibration": set(),
+    "report": {"findings", "case", "calibration"},
     "case": {"findings", "stats"},
     "remedy": {"stats", "evidence", "findings"},
     "compare": {"remedy", "evidence", "findings"},
-    "exports": {"findings", "report", "case"},
+    "exports": {"findings", "report", "case", "calibration"},
     "testing": {"audits", "stats", "evidence", "findings", "data", "head"},
 }
 GROUND = {"errors", "families", "progress", "display"}

@@ -13,14 +13,14 @@ from rightreasons.stats import probes
 from rightreasons.stats.groups import auc, group_accuracy
 
 
-def scores(evidence: Evidence, cohort: Cohort) -> dict[str, Any]:
+def scores(evidence: Evidence, cohort: Cohort, name: str | None = None) -> dict[str, Any]:
     """Gap of the worst group, leakage of a linear probe, share of Grad-CAM outside the object's mask."""
     test, audit = evidence.on("test"), evidence.on("audit")
-    label, attribute = test.cohort.label, test.cohort.attribute().values
+    label, attribute = test.cohort.label, test.cohort.attribute(name).values
     predicted = test["logits"].argmax(axis=1)
     accuracy = float((predicted == label).mean())
     worst = float(np.nanmin(list(group_accuracy(label, predicted, attribute).values())))
-    fitted = probes.fit(audit["features"], audit.cohort.attribute().values, C=1.0)
+    fitted = probes.fit(audit["features"], audit.cohort.attribute(name).values, C=1.0)
     score = fitted.score(test["features"])
     score = score if score.ndim == 1 else score[:, -1]
     return {

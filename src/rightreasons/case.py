@@ -22,7 +22,7 @@ WEIGHT: Mapping[str, float] = {"behaviour": 1.0, "reliance": 1.0, "place": 0.25}
 what is encoded need not be used."""
 DECIDES = ("behaviour", "reliance")  # rows whose votes can call a shortcut; looking at a cue is not yet use
 PRIOR = 0.5  # weight on either side before anything was seen: the score of no votes is one half
-CALLED_ABOVE = 0.5  # the score above which a call of reliance stands against audits that found nothing
+COUNTS_ONCE = 0.2  # the effect with which a call counts once in the score: from there on a model leans on a cue
 ALPHA = 0.05  # false discovery rate over the attributes of one model
 IMBALANCED = 0.1  # association of label and attribute in the training rows from which there is something to learn
 
@@ -31,11 +31,15 @@ class Vote(NamedTuple):
     """What one finding says, in which row."""
 
     row: Row
-    verdict: Verdict
+    verdict: Verdict | None
+    effect: float = COUNTS_ONCE  # from 0 to 1; of calls, for the score
 
 
 class Combined(NamedTuple):
-    """A verdict and, from 0 (all against) to 1 (all for a shortcut), how the votes stand; one half is undecided."""
+    """A verdict and, from 0 (all against) to 1 (all for a shortcut), how much speaks for one; one half is undecided.
+
+    The verdict counts votes; in the score a call weighs as much as its effect is large.
+    """
 
     verdict: Verdict
     score: float
@@ -50,13 +54,15 @@ def combine(votes: Iterable[Vote]) -> Combined:
     """
     given = [vote for vote in votes if vote.verdict is not None]
     voting = [vote for vote in given if vote.row in WEIGHT and vote.verdict != "inconclusive"]
+    called = [vote for vote in voting if vote.verdict == "shortcut"]
     pro, contra = (sum(WEIGHT[v.row] for v in voting if v.verdict == said) for said in ("shortcut", "no evidence"))
-    score = (PRIOR + pro) / (2 * PRIOR + pro + contra)
+    weighed = sum(WEIGHT[vote.row] * vote.effect / COUNTS_ONCE for vote in called)
+    score = (PRIOR + weighed) / (2 * PRIOR + weighed + contra)
     decided = {vote.verdict for vote in voting if vote.row in DECIDES}
     looked = any(vote.row == "reliance" for vote in given)
-    if looked and "shortcut" in decided and score > CALLED_ABOVE:
+    if looked and "shortcut" in decided and pro > contra:
         return Combined("shortcut", score)
-    if looked and "no evidence" in decided and not pro:
+    if looked and "no evidence" in decided and not called:
         return Combined("no evidence", score)
     return Combined("inconclusive", score)
 
@@ -173,7 +179,7 @@ def _case(
     model: str, attribute: str, of: Sequence[Finding], voters: Sequence[Finding], withdrawn: Sequence[str], q: Mapping[str, float]
 ) -> Case:
     said = {f.name: "inconclusive" if f.name in withdrawn else f.verdict for f in voters}
-    verdict, score = combine(Vote(f.row, said[f.name]) for f in voters)  # type: ignore[arg-type]
+    verdict, score = combine(Vote(f.row, said[f.name], _effect(f)) for f in voters)  # type: ignore[arg-type]
     called, cleared = ([f for f in voters if f.row in WEIGHT and said[f.name] == v] for v in ("shortcut", "no evidence"))
     rows = {row: tuple(f for f in of if f.row == row) for row in ROWS}
     open_ = verdict == "inconclusive" and not _reliance(called) and not _reliance(cleared)
@@ -190,6 +196,12 @@ def _case(
         withdrawn=tuple(withdrawn),
         q={f.name: q[f.name] for f in voters if f.name in q and f.verdict != "inconclusive"},
     )
+
+
+def _effect(finding: Finding) -> float:
+    """The size of what decided, a share or a correlation; of a finding that gives none, what counts once."""
+    value = finding.estimates[0].value if finding.estimates else None
+    return COUNTS_ONCE if value is None else min(abs(value), 1.0)
 
 
 def _adjusted(findings: Sequence[Finding], attributes: Sequence[str]) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rightreasons import audits, testing
-from rightreasons.audits import art, audit, audit_all
-from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial, joint_effect
+from rightreasons.audits import _art_page, art, audit, audit_all
+from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial, joint_effect, judge
 from rightreasons.audits._art_runs import Audit, Procedure, Readout, Sample, Stage, run_controls
 from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.data.cohort import Cohort
@@ -163,6 +165,21 @@ def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
             assert result.verdict == "inconclusive" and "halfway" in result.finding().sentence and not judged.taxonomy
             assert any(check.name.endswith("or nothing") and check.passed is False for check in result.finding().checks)
     assert seen
+
+
+def test_answers_that_follow_the_attribute_are_not_called_decoupled():
+    m = run(world(uses=0.0)).measurements[0]
+    assert judge((m,)).verdict == "no evidence" and m.pull.low < 0 < m.pull.high
+    seen = judge((replace(m, pull=Interval(0.2, 0.1, 0.3)),))
+    assert (seen.verdict, seen.taxonomy) == ("inconclusive", "") and "answers follow the attribute" in _art_page.sentence(seen)
+    assert any(c.decides and c.passed is False and c.name.startswith("answers do not") for c in _art_page.checks(seen))
+    unknown = judge((replace(m, pull=Interval(np.nan, np.nan, np.nan, reason="no logits on the test rows")),))
+    assert unknown.verdict == "no evidence"
+    assert any(c.passed is None and "no logits" in c.note for c in _art_page.checks(unknown))
+    evidence = world(uses=1.0)
+    restored = run(evidence).measurements[0]
+    assert restored.pull.value == audit("pull", evidence, B=60, permutations=60).measurements[0].pull.value
+    assert judge((replace(restored, pull=m.pull),)).verdict == "shortcut"  # what is hidden in the answers is what ART looks for
 
 
 def test_a_worst_group_without_a_right_decision_has_an_interval_with_width():

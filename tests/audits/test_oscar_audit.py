@@ -13,6 +13,7 @@ from rightreasons.audits import audit, audit_all, oscar
 from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.audits._oscar_checks import WANDERING
 from rightreasons.audits._oscar_model import balanced_rows, without_direction
+from rightreasons.audits._pull import FOLLOWS
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
@@ -30,11 +31,12 @@ def cohort_of(n=160, name="test", ids="r", **columns) -> Cohort:
     return Cohort.from_columns(given, attribute="cue", name=name, **parts)
 
 
-def evidence_of(cohort, maps, role="test", seed=0, skill=4.0, recipe="maps@gradcam", **more) -> Evidence:
+def evidence_of(cohort, maps, role="test", seed=0, skill=4.0, recipe="maps@gradcam", follows=0.0, **more) -> Evidence:
     """A model that decides its own target well, with the maps given."""
     target = "cue" if role == "attribute" else ""
     truth = cohort.attribute("cue").values if target else cohort.label
     logits = skill * np.eye(2)[truth] + np.random.default_rng(seed).normal(size=(len(cohort), 2))
+    logits += follows * np.eye(2)[cohort.attribute("cue").values]
     arrays = {"logits": logits, recipe: np.asarray(maps, dtype=np.float32)}
     return Evidence.from_arrays({"test": cohort}, {"test": arrays}, name=f"{role}-{seed}", target=target, classes=(0, 1), **more)
 
@@ -187,6 +189,24 @@ def test_a_planted_cue_is_a_shortcut_at_its_place():
     assert part[near].sum() / part.sum() > 0.7
     assert first.correlation().spatial.p > first.correlation().permutation - 1e-12  # the plain test is the bolder one
     assert {e.name.split(":")[0] for e in finding.estimates} >= {"partial", "deviation", "pairwise"}
+
+
+def test_looking_at_the_cue_without_answers_that_follow_it_is_no_shortcut():
+    models, cohort = world("localised", 0), cohort_of(160)
+    maps = models["test"].on("test")["maps@gradcam"]
+    biased = cohort_of(200, "train", "t", cue=np.arange(200) % 2)
+
+    def finding(maps, **more):
+        return audit("oscar", {**models, "test": evidence_of(cohort, maps, **more)}, **FAST).finding()
+
+    unused, used = (finding(maps, training=biased, follows=f) for f in (0.0, 4.0))
+    assert (unused.verdict, used.verdict) == ("inconclusive", "shortcut")
+    assert "its answers do not follow it: within a label they lie" in unused.sentence
+    unknown = finding(maps)
+    assert unknown.verdict == "shortcut"
+    assert check_of(unknown, FOLLOWS).passed is None and "training rows unknown" in check_of(unknown, FOLLOWS).note
+    elsewhere = finding(world("none", 1)["test"].on("test")["maps@gradcam"], training=biased)
+    assert elsewhere.verdict == "no evidence" and not check_of(elsewhere, FOLLOWS).decides
 
 
 def test_worlds_without_a_shortcut_are_rarely_called():
@@ -602,6 +622,7 @@ def test_a_measurement_survives_its_file(tmp_path):
     second = oscar.conclude(again, rng=np.random.default_rng(1), B=99)
     assert first.compared[0].correlation() == second.compared[0].correlation()
     assert measured["test"].scalars()["n"] == 160
+    assert again["test"][0].pull.reason == measured["test"].pull.reason != ""
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from PIL import Image
 from rightreasons import testing
 from rightreasons.audits import _overlay, _tsi_arrays, _tsi_compare, _tsi_tables, audit, audit_all, tsi
 from rightreasons.audits._contract import load_measurement, save_measurement, scalars
+from rightreasons.audits._pull import FOLLOWS
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence
@@ -54,18 +55,30 @@ def logits_of(label, right, confidence=2.0):
 
 
 def evidence_of(
-    on_cue=None, share=None, *, seed=0, name="tested", mask=None, right=None, arrays=None, twin=None, training=True, **columns
+    on_cue=None,
+    share=None,
+    *,
+    seed=0,
+    name="tested",
+    mask=None,
+    right=None,
+    arrays=None,
+    twin=None,
+    training=True,
+    follows=1.0,
+    **columns,
 ):
+    """A model whose influence lies on a token outside where `on_cue`; its answers then follow the cue, and stay right."""
     share = boxes() if share is None else share
     n = len(share)
     rng = np.random.default_rng(5)
     label, cue = rng.integers(0, 2, n), rng.integers(0, 2, n)
-    on_cue = np.zeros(n, bool) if on_cue is None else on_cue
     given = {"id": [f"r{i}" for i in range(n)], "label": label, "cue": cue, **columns}
     parts = {k: k for k in ("subject", "image") if k in columns}
     cohorts = {"test": Cohort.from_columns(given, attribute="cue", name="test", **parts)}
     right = np.ones(n, bool) if right is None else right
-    whole = {"test": {"logits": logits_of(label, right)}}
+    followed = 0 if on_cue is None else follows * np.eye(2)[cue]
+    whole = {"test": {"logits": logits_of(label, right) + followed}}
     if twin is not None:
         values = {"id": given["id"], "label": label, "cue": twin}
         cohorts["twin"] = Cohort.from_columns(values, attribute="cue", name="twin")
@@ -75,7 +88,7 @@ def evidence_of(
         y = np.arange(200) % 2
         train = Cohort.from_columns({"id": [f"t{i}" for i in range(200)], "label": y, "cue": y}, attribute="cue", name="train")
     found = Evidence.from_arrays(cohorts, whole, name=name, training=train)
-    found.put("test", INFLUENCE, influence_of(share, on_cue, seed))
+    found.put("test", INFLUENCE, influence_of(share, np.zeros(n, bool) if on_cue is None else on_cue, seed))
     found.put("test", "tokens@box", share)
     if mask is not None:
         found.put("test", "tokens@mask", mask)
@@ -238,6 +251,20 @@ def test_a_cue_outside_the_object_is_a_shortcut_against_a_balanced_model(rng):
     bars = exhibit(finding, "How often a token outside")
     assert set(bars.series) == {"tested", "balanced model", "chance line"}
     assert bars.reference is None
+
+
+def test_looking_outside_without_answers_that_follow_an_attribute_is_no_shortcut(rng):
+    on_cue, balanced = rng.random(N) < 0.7, evidence_of(seed=1)
+    unused = run({"test": evidence_of(on_cue, follows=0.0), "baseline": balanced}).finding()
+    check = next(c for c in unused.checks if c.name == FOLLOWS)
+    assert (unused.verdict, check.passed, check.decides) == ("inconclusive", False, True)
+    assert "follow no attribute that is known" in unused.sentence and "“cue”" in unused.sentence
+    unknown = run({"test": evidence_of(on_cue, follows=0.0, training=False), "baseline": balanced}).finding()
+    check = next(c for c in unknown.checks if c.name == FOLLOWS)
+    assert (unknown.verdict, check.passed) == ("shortcut", None) and "training rows unknown" in check.note
+    quiet = run({"test": evidence_of(), "baseline": balanced}).finding()  # it turns no evidence into nothing else
+    assert quiet.verdict == "no evidence"
+    assert run(evidence_of(on_cue, follows=0.0)).verdict == "shortcut"  # a tolerance knows of no attribute
 
 
 def test_a_balanced_model_shows_no_evidence(rng):
@@ -515,7 +542,7 @@ def test_every_array_that_is_asked_for_is_used(rng):
     asked = {n.array for n in tsi.needs(extras=("all",), draws=DRAWS) if n.role == "test" and n.cohort == "test"}
     assert set(arrays) | {"logits", INFLUENCE, "tokens@box", "tokens@mask"} == asked
     assert all(n.optional for n in tsi.needs(extras=("all",)) if n.array in arrays)
-    models = evidence_of(on_cue, arrays=arrays)
+    models = evidence_of(on_cue, arrays=arrays, follows=0.0)
     result = run(models, extras=("all",), draws=DRAWS)
     m, finding = result.test[0], result.finding()
     assert m.notes == ()

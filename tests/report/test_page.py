@@ -194,7 +194,7 @@ def test_the_first_screen_has_verdict_five_rows_and_the_most_telling_picture():
     assert "uses a cue that it should not use to decide: some_audit says so" in screen.text
     assert all(words.title in screen.text for words in wording.ROW_WORDS) and screen.text.count("not looked at") == 3
     assert "Where" in screen.text and "How often" not in screen.text
-    assert "score 0.78" in screen.text and "no probability" in screen.text
+    assert "score 0.83" in screen.text and "no probability" in screen.text
 
 
 def test_every_model_and_attribute_is_a_case_of_its_own_with_a_switch():

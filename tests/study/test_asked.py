@@ -127,7 +127,8 @@ def test_a_brought_checkpoint_needs_starting_weights_and_rows_need_a_split(world
 def test_external_rows_are_described_beside(world, cnn, tmp_path):
     given = {"audits": ["groups"], "settings": {"groups": {"B": 50}}, "external": {"site b": world.on("audit")}}
     found = rr.audit_all(cnn, world, out=tmp_path, say=silent, **given)
-    assert [(f.name, f.cohort) for f in found] == [("groups", "test"), ("groups-site b", "site b")]
+    assert [(f.name, f.cohort) for f in found] == [("groups", "test"), ("groups-site b", "site b"), ("pull-site b", "site b")]
+    assert all(f.verdict is None for f in found[1:])
     assert "site b" in str(Sheet.read(tmp_path).tables)
 
 

@@ -11,6 +11,7 @@ from itertools import groupby
 import numpy as np
 
 from rightreasons.audits._contract import spread
+from rightreasons.audits._pull import NOT_MEASURED, is_followed, mean_pull, say_pull
 from rightreasons.findings import Verdict
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, p_value
@@ -51,6 +52,7 @@ class Measurement:
     layer_open, layer_T, layer_p, layer_probe : (L,), the last (L, 3), at each of `layer_name`: classes with an open gate, the
         largest T, p against the shuffles, the linear probe within label; `layer_lacking` were asked for and not extracted
     layer_change, layer_excess, layer_control : (L, 3, 3), (L, 3), (L, D, 3) as `change`, `excess` and `control`
+    pull : of the attribute on the answers, before restoring
     """
 
     model: str
@@ -139,6 +141,7 @@ class Measurement:
     layer_control: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 3)))
     layer_p: np.ndarray = field(default_factory=lambda: np.zeros(0))
     layer_probe: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    pull: Interval = NOT_MEASURED
 
     @property
     def beta(self) -> float:
@@ -227,6 +230,8 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
     meets = is_substantial(delta_wga, delta_csr)
     if not why and not meets:
         why = halfway(csr, delta_csr, p)
+    if not why and not (p <= ALPHA and meets):
+        why = followed(found)
     restorable = None if why else bool(p <= ALPHA and meets)
     verdict: Verdict = "inconclusive" if why else "shortcut" if restorable else "no evidence"
     readable = None if math.isnan(probe.value) else probe.value >= line
@@ -262,6 +267,14 @@ def halfway(csr: Interval, delta_csr: Interval, p: float) -> tuple[str, ...]:
         return (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
     if p <= ALPHA and delta_csr.value >= CSR_BESIDE_WGA:
         return (f"halfway: the gain exceeds that of shuffles and is below {100 * SUBSTANTIAL:.0f} points",)
+    return ()
+
+
+def followed(found: Sequence[Measurement]) -> tuple[str, ...]:
+    """Answers that follow the attribute use it, whatever could be restored: the direction was not the one that the head reads."""
+    pull = mean_pull([m.pull for m in found])
+    if is_followed(pull):
+        return (f"followed: nothing was restored, and answers follow the attribute: {say_pull(pull, found[0].attribute)}",)
     return ()
 
 

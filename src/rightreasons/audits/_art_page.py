@@ -23,6 +23,7 @@ from rightreasons.audits._art_judge import (
 from rightreasons.audits._art_pictures import gallery
 from rightreasons.audits._art_runs import CONTROLS
 from rightreasons.audits._contract import estimate
+from rightreasons.audits._pull import is_followed, mean_pull, say_pull
 from rightreasons.findings import Band, Bars, Cell, Check, Curve, Curves, Estimate, Exhibit, Scatter, Table
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import FEWEST_EXCHANGEABLE, Interval, p_value
@@ -114,6 +115,7 @@ def checks(j: Judged) -> list[Check]:
     draws = min(one.control.shape[1] for one in j.members)
     lacking = sum(one.missing + one.missing_audit for one in j.members)
     gain = np.mean([one.control[2, :draws, 1] for one in j.members], axis=0)
+    pull = mean_pull([one.pull for one in j.members])
     beside = math.nan if np.isnan(gain).any() else float(np.quantile(gain, 0.95))
     return [
         Check(name="a gate is open", passed=j.n_open > 0, decides=True, note=gates),
@@ -155,6 +157,11 @@ def checks(j: Judged) -> list[Check]:
         Check(
             name="what was restored is substantial or nothing", passed=not any("halfway" in why for why in j.why), decides=True,
             note=next((why for why in j.why if "halfway" in why), ""),
+        ),
+        Check(
+            name="answers do not follow what was not restored", decides=True,
+            passed=None if is_followed(pull) is None else not any("followed" in why for why in j.why),
+            note=say_pull(pull, m.attribute),
         ),
         Check(name="the probes converged", passed=all(one.converged for one in j.members)),
         Check(

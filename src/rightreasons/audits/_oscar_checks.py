@@ -9,6 +9,7 @@ import numpy as np
 
 from rightreasons.audits._oscar_measurement import Measurement
 from rightreasons.audits._oscar_regions import ASSUMED
+from rightreasons.audits._pull import followed_check, mean_pull
 from rightreasons.findings import Check, Verdict
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def checks(result: Result) -> list[Check]:
         _partitions_agree(result),
         _alignment(models.attribute, m.attribute),
         _has_place(result),
+        followed_check(mean_pull([x.pull for x in models.test]), m.attribute, decides=significance(result) == 1),
         _geometry(m),
     ]
     errors = [x.conservation for x in models.all if not np.isnan(x.conservation)]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightreasons.audits._contract import spread
+from rightreasons.audits._pull import NOT_MEASURED
 from rightreasons.stats.profiles import SortedRanks, bootstrap_profiles, rank_regions
 from rightreasons.stats.resampling import Counts, Interval
 
@@ -45,6 +46,7 @@ class Measurement:
     association : Cramér's V of label and attribute in the training rows
     conservation : median relative error of the sum of relevance
     mean_image, pictures, picture_maps : (*drawn, 3), (k, h, w, 3) and (k, h, w), for the page
+    pull : of the attribute on the answers, over all test rows
     """
 
     model: str
@@ -97,6 +99,7 @@ class Measurement:
     picture_maps: np.ndarray
     captions: tuple[str, ...]
     no_pictures: str
+    pull: Interval = NOT_MEASURED
 
     @property
     def n(self) -> int:

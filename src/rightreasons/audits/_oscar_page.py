@@ -11,6 +11,7 @@ from rightreasons.audits._contract import estimate
 from rightreasons.audits._oscar_checks import EVERYWHERE, FIXED, LEARNT, WANDERING, significance, verdict, wandering
 from rightreasons.audits._oscar_compare import ROLES, Correlation
 from rightreasons.audits._oscar_measurement import Measurement
+from rightreasons.audits._pull import FOLLOWS
 from rightreasons.findings import (
     MAX_PICTURES,
     Bars,
@@ -109,6 +110,11 @@ def _failure(result: Result, failed: list[Any]) -> str:
         return (
             f"To the model of “{attribute}” it is a cue with no fixed place: alignment fails, so that OSCAR can neither find nor "
             "place a shortcut through it" + (f". Conditions that fail beside: {'; '.join(others)}" if others else "")
+        )
+    if [c.name for c in failed] == [FOLLOWS]:
+        return (
+            f"The test model looks where a model of “{attribute}” looks, beyond what a balanced model does, and its answers do "
+            f"not follow it: {failed[0].note}"
         )
     return "The test's own conditions fail: " + "; ".join(c.name + " – no" + (f", {c.note}" if c.note else "") for c in failed)
 

@@ -21,7 +21,7 @@ from rightreasons.stats.resampling import Interval, Resamples, interval, resampl
 
 NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
 # What the lower limit must exceed where answers are said to follow the attribute. In planted worlds it reached 0.003 for heads
-# that do not use it, and lay above 0.045 for every shortcut that OSCAR or TSI called.
+# that do not use it and 0.018 where one group is harder; every shortcut that OSCAR or TSI called had more than 0.045.
 FOLLOWED = 0.02
 FOLLOWS = "answers follow the attribute"
 NOT_MEASURED = Interval(np.nan, np.nan, np.nan, reason="not measured")

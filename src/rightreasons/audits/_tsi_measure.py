@@ -12,6 +12,7 @@ from scipy.special import softmax
 from rightreasons.audits import _tsi_arrays as names
 from rightreasons.audits._alignment import alignment_of, say_alignment
 from rightreasons.audits._contract import spread
+from rightreasons.audits._pull import NOT_MEASURED, pull_beside
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.evidence import Evidence, View
@@ -47,6 +48,7 @@ class Measurement:
     twin_maximum : (n,) M-TSI of the image's twin; NaN where it has none that can be compared
     notes : why something was not computed, one sentence each
     share : of the admissible, defined images with M-TSI > 1
+    pull, pulled_by : of the attribute that the answers follow most, its limits widened by how many attributes there are
     """
 
     model: str
@@ -105,6 +107,8 @@ class Measurement:
     captions: tuple[str, ...]
     picture_row: np.ndarray
     no_pictures: str
+    pull: Interval = NOT_MEASURED
+    pulled_by: str = ""
 
     @property
     def admissible(self) -> np.ndarray:
@@ -378,6 +382,18 @@ def agreement(
             sources.append(f"{say_alignment(pi, a, evidence)} ({source})")
             agrees.append(np.where((towards < 0) | (view.label < 0), -1, towards == view.label))
     return tuple(cues), tuple(sources), np.array(agrees, dtype=np.int8).reshape(len(cues), len(view))
+
+
+def strongest_pull(
+    evidence: Evidence, view: View, aligned: Mapping[Any, Any] | None, *, rng: np.random.Generator, B: int, level: float
+) -> tuple[Interval, str]:
+    """The pull of the attribute that the answers follow most, and its name."""
+    known = [name for name in view.cohort.attributes if view.cohort.attribute(name).kind == "categorical"]
+    if view.name != "test" or not known:
+        return Interval(np.nan, np.nan, np.nan, reason="no attribute with groups is known on test rows"), ""
+    joint = 1 - (1 - level) / len(known)
+    found = [pull_beside(evidence, name, aligned, rng=rng, B=B, level=joint) for name in known]
+    return max(zip(found, known, strict=True), key=lambda one: np.nan_to_num(one[0].low, nan=-np.inf))
 
 
 def twin_maximum(

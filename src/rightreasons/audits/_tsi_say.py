@@ -10,6 +10,7 @@ import numpy as np
 from rightreasons.audits import _tsi_arrays as names
 from rightreasons.audits import _tsi_compare as comparing
 from rightreasons.audits._contract import estimate
+from rightreasons.audits._pull import followed_check, say_pull
 from rightreasons.audits._tsi_exhibits import MOST_POINTS, exhibits
 from rightreasons.audits._tsi_measure import FLAT, Measurement
 from rightreasons.findings import Check, Estimate, Row
@@ -55,6 +56,9 @@ def sentence(result: Result) -> str:
         groups = c.significant(result.margin)
         only = "" if 0 in groups else f" Only objects of {', '.join(c.names[g] for g in groups)} show it."
         return f"{against}: the decisions lean on a cue outside the object.{only}"
+    if verdict == "inconclusive" and c.above_seeds is not False:
+        followed = say_pull(result.pull, _pulled_by(result))
+        return f"{against}: more, and the answers follow no attribute that is known. Of the strongest, {followed}."
     if verdict == "inconclusive":
         return f"{against}: more, but not more than balanced models differ among themselves ({c.seeds})."
     if gap.high < 0:
@@ -245,7 +249,13 @@ def checks(result: Result) -> tuple[Check, ...]:
                 decides=c.above_seeds is False,
             )
         )
+    if c.against:
+        found.append(followed_check(result.pull, _pulled_by(result), decides=bool(c.significant(result.margin))))
     return (*found, *_more_checks(result))
+
+
+def _pulled_by(result: Result) -> str:
+    return "” or “".join(dict.fromkeys(m.pulled_by for m in result.test))
 
 
 def _more_checks(result: Result) -> list[Check]:

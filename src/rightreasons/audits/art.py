@@ -30,6 +30,7 @@ from rightreasons.audits._art_runs import (
     shares,
 )
 from rightreasons.audits._contract import Context, Need, Role, refuse_mixed_cases
+from rightreasons.audits._pull import pull_beside
 from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence, View
@@ -183,7 +184,7 @@ def measure(
     strengths = _strengths(beta, betas)
     _refuse_settings(direction, routing, controls, layer_controls, pictures)
     test_view, audit_view, a, head = _parts(evidence, attribute)
-    halving, shuffling, drawing, showing = rng.spawn(4)
+    halving, shuffling, drawing, showing, pulling = rng.spawn(5)
     rows, missing_audit = complete(audit_view, a.name)[:2]
     test, missing, reported = _test_rows(evidence, test_view, a.name, twins)
     if not len(rows) or not len(test):
@@ -275,6 +276,7 @@ def measure(
         **_art_layers.measure_layers(
             evidence, reported, stage, sample, layers, procedure, float(beta), a.name, layer_controls, level, C
         ),
+        pull=pull_beside(evidence, a.name, aligned, rng=pulling, B=B, level=level),
     )
 
 

@@ -31,6 +31,7 @@ from rightreasons.audits._oscar_compare import (
 )
 from rightreasons.audits._oscar_measurement import ORDERS, Measurement
 from rightreasons.audits._oscar_pictures import pictures_of, step_of, thinned
+from rightreasons.audits._pull import NOT_MEASURED, pull_beside
 from rightreasons.data.cohort import Attribute
 from rightreasons.data.facts import Facts
 from rightreasons.errors import NotRun, SettingError
@@ -73,6 +74,7 @@ def needs(attribution: str | Mapping[str, Any] = "gradcam", explain: str = "pred
         found += [Need(role, "test", sums, optional=True)] if sums else []
     for role in ("test", "baseline"):
         found += [Need(role, cohort, "features", optional=True) for cohort in ("audit", "test")]
+    found.append(Need("test", "audit", "logits", optional=True))  # which way to look, where the training rows do not say
     return tuple(found)
 
 
@@ -190,6 +192,8 @@ def measure(
     drawn = pictures_of(view, geometry, maps, shown, captions)
     step, axes = step_of(geometry.size), len(geometry.size)
     seen, trained = model.association(evidence.training, a.name)
+    of_label = model.predicts(test) == test.cohort.label_name
+    pull = pull_beside(evidence, a.name, rng=rng.spawn(1)[0], B=B) if of_label else NOT_MEASURED
     return Measurement(
         model=evidence.card.name,
         target=model.predicts(test),
@@ -241,6 +245,7 @@ def measure(
         picture_maps=drawn.maps,
         captions=drawn.captions,
         no_pictures=drawn.problem,
+        pull=pull,
     )
 
 

@@ -23,12 +23,14 @@ from rightreasons.audits import _tsi_measure as measuring
 from rightreasons.audits import _tsi_say as say
 from rightreasons.audits import _tsi_tables as tables
 from rightreasons.audits._contract import Context, Need, Role
+from rightreasons.audits._pull import is_followed, mean_pull
 from rightreasons.audits._tsi_measure import Measurement
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import MAX_PICTURES, Finding, Row, Verdict
 from rightreasons.stats import tokens
 from rightreasons.stats.means import column_means
+from rightreasons.stats.resampling import Interval
 from rightreasons.stats.tokens import sample_weights, spuriosity
 
 __all__ = [
@@ -104,7 +106,12 @@ class Result:
             return "shortcut" if c.share[0].low > self.tolerance else "no evidence"
         if not c.significant(self.margin):
             return "no evidence"
-        return "inconclusive" if c.above_seeds is False else "shortcut"
+        return "inconclusive" if c.above_seeds is False or is_followed(self.pull) is False else "shortcut"
+
+    @property
+    def pull(self) -> Interval:
+        """Balanced models are balanced in what is known, and twins change it: what both can show is a cue that goes with that."""
+        return mean_pull([m.pull for m in self.test])
 
     @property
     def enough_defined(self) -> bool:
@@ -201,6 +208,7 @@ def measure(
     )
     twin, twin_reason = measuring.twin_maximum(evidence, view, s, maps, explain, rectify, aligned)
     cue, cue_from, agrees = measuring.agreement(evidence, view, aligned)
+    pull, pulled_by = measuring.strongest_pull(evidence, view, aligned, rng=rng.spawn(1)[0], B=B, level=level)
     second = (np.zeros(0),) * 2 if s.other_inside is None else tokens.spuriosity(s.influence, s.other_inside, rectify)
     chosen = drawing.choose(np.where(admissible, maximum, np.nan), pictures)
     shown, problem = drawing.draw(evidence, view.cohort, chosen, s.influence, s.inside, s.grid)
@@ -246,6 +254,8 @@ def measure(
         captions=say.captions(classes, view.label, predicted, p, chosen) if len(shown) else (),
         picture_row=chosen if len(shown) else np.zeros(0, np.int64),
         no_pictures=problem,
+        pull=pull,
+        pulled_by=pulled_by,
         **more.found,
     )
 

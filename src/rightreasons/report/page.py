@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rightreasons.calibration import CASE, calibration
 from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap, write_atomically
@@ -155,6 +156,11 @@ class Section:
     drawn: list[Drawn]
     unfolded: bool = True
 
+    @property
+    def calibrated(self) -> str:
+        """How often this audit's verdicts are wrong, where it gave one."""
+        return calibration().line(self.finding.audit) if self.finding.verdict is not None else ""
+
 
 @dataclass(frozen=True)
 class EvidenceRow:
@@ -189,6 +195,10 @@ class Panel:
     @property
     def name(self) -> str:
         return " · ".join(filter(None, (self.case.model, self.case.attribute))) or "this model"
+
+    @property
+    def calibrated(self) -> str:
+        return calibration().line(CASE)
 
 
 def panel(case: Case, number: int, sections: Sequence[Section]) -> Panel:

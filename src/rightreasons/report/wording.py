@@ -208,8 +208,8 @@ GLOSSARY = (
         "Errors on such images also happen for other reasons; compare with the errors where attribute and label agree.",
     ),
     Term(
-        "Pull",
-        r"\bpull\b",
+        "Drawn towards the attribute",
+        r"nearer to what|where the attribute stands for it",
         "How much more probable a label is where the attribute stands for it than elsewhere, among images of one label.",
         "Harder images cancel in it. What goes with the attribute and is rightly read does not: the sicker patients in one ward.",
     ),

@@ -290,9 +290,9 @@ def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLi
     classes = range(np.shape(probability)[1])
     found: dict[Hashable, int] = {}
     for value in coded(attribute)[1]:
-        pulls = [pull(label, probability, attribute, {value: c}) for c in classes]
-        if np.nanmax(pulls, initial=-np.inf) > 0:
-            found[value] = int(np.nanargmax(pulls))
+        pulls = np.nan_to_num([pull(label, probability, attribute, {value: c}) for c in classes])  # undefined draws nowhere
+        if pulls.max() > 0:
+            found[value] = int(pulls.argmax())
     return found
 
 

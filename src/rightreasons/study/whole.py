@@ -138,12 +138,12 @@ class Whole:
         return "\n".join(lines)
 
     def _elsewhere(self, name: str, rows: Cohort) -> list[Finding]:
-        """What the outputs do on rows from elsewhere: audits that need them alone."""
+        """What the outputs do on rows from elsewhere: audits that need them alone. They describe: the case is about test rows."""
         place = self.folder / "external" / name
         seen = extract(self.classifier, {"test": rows}, ["logits"], out=place, **self.extraction)
         alone = [m for m in families.members("audits") if _reads_outputs_alone(m)]
         found = audits.audit_all(seen, audits=alone, seed=self.seed)
-        return [f.model_copy(update={"name": f"{f.name}-{name}", "cohort": name}) for f in found]
+        return [f.model_copy(update={"name": f"{f.name}-{name}", "cohort": name, "verdict": None}) for f in found]
 
 
 def _reads_outputs_alone(method: str) -> bool:

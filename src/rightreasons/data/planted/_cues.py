@@ -11,7 +11,7 @@ from skimage.color import hsv2rgb
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
 
-KINDS = ("tag", "patch", "ring", "texture", "cast", "frequency", "none")
+KINDS = ("tag", "patch", "ring", "texture", "cast", "frequency", "slant", "none")
 DEFAULT_SIZE = {"tag": 5 / 32, "patch": 8 / 32, "ring": 2 / 32}  # shares of the image's side
 PLACES = {"top-left": (0, 0), "top-right": (0, 1), "bottom-left": (1, 0), "bottom-right": (1, 1), "centre": (0.5, 0.5)}
 PLACED = ("tag", "patch")
@@ -19,6 +19,7 @@ PLACED = ("tag", "patch")
 RED, GREEN = np.array([0.85, 0.15, 0.15]), np.array([0.15, 0.70, 0.20])
 AMPLITUDE = {"texture": 0.12, "frequency": 0.06, "cast": 0.15}  # at strength 1: sd of the pattern, gain of a channel
 STRIPES = 4.0  # pixels in a period of the patch and of the background's texture, at 32 pixels a side
+LEAN = 0.25  # pixels that a row is moved for every row that it lies above the middle, at strength 1
 BAND = (0.06, 0.30)  # cycles per pixel of the diffuse pattern at look 0 and 1, at 32 pixels a side
 
 
@@ -82,7 +83,7 @@ def locate(cue: Cue, objects: np.ndarray, rng: np.random.Generator) -> np.ndarra
     height, width = objects.shape[1:]
     if cue.kind == "none":
         return np.zeros(objects.shape, bool)
-    if cue.kind in ("cast", "frequency"):
+    if cue.kind in ("cast", "frequency", "slant"):
         return np.ones(objects.shape, bool)
     if cue.kind == "texture":
         return ~objects
@@ -106,6 +107,8 @@ def paint(cue: Cue, images: np.ndarray, look: np.ndarray, mask: np.ndarray, grai
     """
     if cue.kind == "none":
         return images
+    if cue.kind == "slant":
+        return slanted(cue, images, look)
     if cue.kind == "cast":
         gain = 1 + cue.strength * AMPLITUDE["cast"] * _warmth(look, cue.values)
         painted = images * gain[:, None, None, :].astype(images.dtype)
@@ -117,6 +120,18 @@ def paint(cue: Cue, images: np.ndarray, look: np.ndarray, mask: np.ndarray, grai
         )
         painted = images + cue.strength * (ink.astype(images.dtype) - images) + cue.noise * grain[..., None]
     return np.where(mask[..., None], np.clip(painted, 0, 1), images)
+
+
+def slanted(cue: Cue, images: np.ndarray, look: np.ndarray) -> np.ndarray:
+    """Images (n, h, w, ...) that lean to the left at look 0 and to the right at 1.
+
+    Rows are moved by whole pixels, so that no interpolation tells the value; what leaves at one side enters at the other.
+    """
+    height, width = images.shape[1:3]
+    above = (height - 1) / 2 - np.arange(height)
+    moved = np.rint(cue.strength * LEAN * (2 * look[:, None] - 1) * above).astype(np.int64)
+    columns = (np.arange(width) - moved[..., None]) % width
+    return images[np.arange(len(images))[:, None, None], np.arange(height)[:, None], columns]
 
 
 def _where(place: str | Sequence[int], side: int, pixels: int) -> str | tuple[int, int]:

@@ -12,7 +12,7 @@ from scipy import ndimage
 from sklearn.datasets import load_digits
 
 from rightreasons.data.cohort import FRACTIONS, Cohort
-from rightreasons.data.planted._cues import Cue, locate, paint
+from rightreasons.data.planted._cues import Cue, locate, paint, slanted
 from rightreasons.data.planted._world import (
     Association,
     Columns,
@@ -62,7 +62,8 @@ def digits(
     Parameters
     ----------
     cue : tag (a coloured square), patch (a striped square), ring (a coloured border), texture (of the background), cast (of
-        colour), frequency (a faint pattern over everything, told by its band), none (an attribute that no pixel shows)
+        colour), frequency (a faint pattern over everything, told by its band), slant (the digit leans left or right), none (an
+        attribute that no pixel shows)
     agreement : share of `train` and `val` rows whose cue value goes with the label, or one share per class. 0.5 is no association
         between two values (1/values in general), 1 a cue that tells the label. A continuous cue lies on its label's side of
         the middle in this share of the rows.
@@ -224,7 +225,8 @@ def draw_digits(
         own = rngs["cue grain"].standard_normal(ink.shape, np.float32)
         masks = ink > INK
         cue_masks = locate(cue, masks, rngs["place"])
-        stacks["masks"][rows], stacks["cue_masks"][rows] = masks, cue_masks
+        stacks["masks"][rows] = slanted(cue, masks, look[rows]) if cue.kind == "slant" else masks
+        stacks["cue_masks"][rows] = cue_masks
         for name, value in (("images", look), ("twins", twin_look)):
             stacks[name][rows] = np.rint(255 * paint(cue, plain, value[rows], cue_masks, own))
     return stacks

@@ -1,0 +1,185 @@
+"""Other rules for the case, tried on stored rows: `python -m benchmarks.worlds.mend build/worlds/seed-0`.
+
+Every variant goes through `rightreasons.case.combine` itself, with other weights, other voters, or calls that need a smaller p.
+`--derive groups:pull:0.05` adds a voter on reliance that calls where a stored estimate's lower limit is above 0.05, and clears
+where its value is below; `--estimates` ranks models by every stored estimate. Choose on SEED=0; report on other seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+from benchmarks.worlds import page, tables
+
+from rightreasons import case
+from rightreasons.case import Vote
+
+ROWS = {
+    "pull": "behaviour",
+    "art": "reliance",
+    "sdi": "reliance",
+    "short": "reliance",
+    "flips": "reliance",
+    "oscar": "place",
+    "tsi": "place",
+}
+"""Of audits whose rows were stored without their row of evidence."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A variant: weights of rows, who may vote, and the p that a call needs."""
+
+    weight: Mapping[str, float]
+    voters: tuple[str, ...]
+    alpha: float = 1.0
+
+    def __str__(self) -> str:
+        weights = ", ".join(f"{row} {weight:g}" for row, weight in self.weight.items())
+        return f"{'+'.join(self.voters)} | {weights}" + (f" | p < {self.alpha:g}" if self.alpha < 1 else "")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print a line for every variant, those that keep the limits first."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.worlds.mend", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--voters", help="audits to choose among, with commas; all that have a vote by default")
+    parser.add_argument("--place", type=float, nargs="*", default=[0.0, 0.25, 0.5, 1.0], help="weights of a vote on place")
+    parser.add_argument("--behaviour", type=float, nargs="*", default=[0.0, 1.0, 2.0], help="weights of a vote on behaviour")
+    parser.add_argument("--alpha", type=float, nargs="*", default=[1.0, 0.01], help="p that a call needs; 1 for the audit's own")
+    parser.add_argument(
+        "--derive", nargs="*", default=[], metavar="AUDIT:ESTIMATE:CALLED[:CLEARED]", help="voters made of estimates"
+    )
+    parser.add_argument("--estimates", action="store_true", help="AUROC and Spearman of every stored estimate, and nothing else")
+    parser.add_argument("--most", type=int, default=40, help="lines")
+    given = parser.parse_args(arguments)
+    rows = page.stored(given.folder)
+    if given.estimates:
+        print(estimates(rows).to_string(index=False, float_format=lambda v: f"{v:.3f}"))
+        return
+    now = Rule(case.WEIGHT, tuple(voters_of(rows)))
+    for told in given.derive:
+        rows = derived(rows, told)
+    voters = given.voters.split(",") if given.voters else voters_of(rows)
+    lines = [line(rows, rule) for rule in rules(voters, given.place, given.behaviour, given.alpha)]
+    lines.insert(0, line(rows, now) | {"rule": f"as it is: {now}"})
+    table = pd.DataFrame(lines)
+    table["kept"] = (table["alarms high"] <= 0.05) & (table["encoded"].fillna(0) <= 0.05)
+    order = table.iloc[1:].sort_values(["kept", "power", "AUROC"], ascending=False)
+    shown = pd.concat([table.iloc[:1], order.head(given.most)])
+    print(shown.drop_duplicates(["alarms", "power", "open", "AUROC"]).to_string(index=False, float_format=lambda v: f"{v:.3f}"))
+
+
+def voters_of(rows: pd.DataFrame) -> list[str]:
+    return [judge for judge in tables.judges(rows) if _row(rows, judge) in case.WEIGHT]
+
+
+def rules(voters: Sequence[str], place: Sequence[float], behaviour: Sequence[float], alphas: Sequence[float]) -> Iterator[Rule]:
+    for size in range(1, len(voters) + 1):
+        for some in itertools.combinations(voters, size):
+            for looks, answers, alpha in itertools.product(place, behaviour, alphas):
+                yield Rule({"behaviour": answers, "reliance": 1.0, "place": looks}, some, alpha)
+
+
+def line(rows: pd.DataFrame, rule: Rule) -> dict[str, object]:
+    """What the case would have said under a rule."""
+    verdict, score = again(rows, rule)
+    said = rows[["world", "kind", "is_null", "reliance"]].assign(**{"case verdict": verdict})
+    nulls = said[said["is_null"]]
+    relying = said[~said["is_null"] & (said["reliance"] >= tables.RELIES)]
+    alarms, power = tables.rate(nulls, "case"), tables.rate(relying, "case")
+    kinds = {kind: tables.rate(of, "case")["rate"] for kind, of in tables.kinds(nulls)[:-1]}
+    worst = max(kinds, key=lambda kind: kinds[kind], default="")
+    encoded = [kinds[kind] for kind in ("encoded, unused", "projected head") if kind in kinds]
+    return {
+        "rule": str(rule), "alarms": alarms["rate"], "alarms high": alarms["high"],
+        "worst null": f"{worst} {kinds[worst]:.2f}" if worst else "", "encoded": max(encoded, default=np.nan),
+        "power": power["rate"], "power low": power["low"], "open": float(np.isin(verdict, tables.OPEN).mean()),
+        "AUROC": tables.auroc(rows["reliance"].to_numpy() >= tables.RELIES, score),
+    }  # fmt: skip
+
+
+def again(rows: pd.DataFrame, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
+    """(verdicts, scores) of the case under a rule, one for every row."""
+    columns = [
+        (_row(rows, name), rows[f"{name} verdict"].to_numpy(), _p(rows, name), _effects(rows, name)) for name in rule.voters
+    ]
+    verdicts, scores = [], []
+    with patch.object(case, "WEIGHT", {row: w for row, w in rule.weight.items() if w > 0}):
+        for k in range(len(rows)):
+            votes = []
+            for row, said, p, effect in columns:
+                weak = said[k] == "shortcut" and p[k] >= rule.alpha
+                votes.append(Vote(row, "inconclusive" if weak else said[k], effect[k]))  # type: ignore[arg-type]
+            found = case.combine(votes)
+            verdicts.append(found.verdict)
+            scores.append(found.score)
+    return np.array(verdicts), np.array(scores)
+
+
+def _effects(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """The first stored estimate of every row, as the case reads it; what counts once where there is none."""
+    stored = rows[f"{name} estimates"] if f"{name} estimates" in rows else [None] * len(rows)
+    first = [e[0][1] if isinstance(e, list) and e else None for e in stored]
+    return np.array([case.COUNTS_ONCE if v is None else min(abs(v), 1.0) for v in first])
+
+
+def derived(rows: pd.DataFrame, told: str) -> pd.DataFrame:
+    """Rows with one more voter: `audit:estimate:called[:cleared]`, the limits being of its lower end and of its value."""
+    audit, name, called, *more = told.split(":")
+    above, below = float(called), float(more[0] if more else called)
+    found = [estimate(of, name) for of in rows[f"{audit} estimates"]]
+    verdict = [
+        "inconclusive" if e is None else "shortcut" if e[1] > above else "no evidence" if e[0] < below else "inconclusive"
+        for e in found
+    ]
+    voter = f"{audit} {name} {called}"
+    return rows.assign(**{f"{voter} verdict": verdict, f"{voter} row": "reliance"})
+
+
+def estimate(stored: object, name: str) -> tuple[float, float] | None:
+    """Value and lower limit of a stored estimate (name, value, low, high, p); the value twice where there is no interval."""
+    for known, value, low, *_ in stored if isinstance(stored, list) else ():
+        if known == name and value is not None:
+            return float(value), float(value if low is None else low)
+    return None
+
+
+def estimates(rows: pd.DataFrame) -> pd.DataFrame:
+    """How well the value, and the lower limit, of every stored estimate order models by their true reliance."""
+    truth = rows["reliance"].to_numpy(dtype=float)
+    told = []
+    for column in (c for c in map(str, rows) if c.endswith(" estimates")):
+        names = dict.fromkeys(e[0] for of in rows[column] if isinstance(of, list) for e in of)
+        for name in names:
+            found = [estimate(of, name) for of in rows[column]]
+            known = np.array([e is not None for e in found])
+            line: dict[str, object] = {"audit": column.removesuffix(" estimates"), "estimate": name, "rows": int(known.sum())}
+            for k, what in enumerate(("value", "low")):
+                values = np.array([e[k] for e in found if e is not None])
+                line[f"AUROC of {what}"] = tables.auroc(truth[known] >= tables.RELIES, values)
+                line[f"Spearman of {what}"] = tables.spearman(values, truth[known])
+            told.append(line)
+    return pd.DataFrame(told).sort_values("AUROC of value", ascending=False)
+
+
+def _row(rows: pd.DataFrame, judge: str) -> str:
+    if f"{judge} row" in rows and rows[f"{judge} row"].notna().any():
+        return str(rows[f"{judge} row"].dropna().iloc[0])
+    return ROWS.get(judge, "")
+
+
+def _p(rows: pd.DataFrame, judge: str) -> np.ndarray:
+    """NaN, which is never too large, where an audit has no p."""
+    return rows[f"{judge} p"].to_numpy(dtype=float) if f"{judge} p" in rows else np.full(len(rows), np.nan)
+
+
+if __name__ == "__main__":
+    main()
