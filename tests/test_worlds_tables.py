@@ -195,3 +195,13 @@ def test_the_page_its_figures_and_the_rates_are_written_from_stored_rows(tmp_pat
     assert set(rates.judges) == {"case", "art", "oscar", "flips", "short"}
     assert rates.seeds == (1, 2)
     assert rates.line("short").startswith("In 3 audits of planted null sweeps this test raised 0 %")
+
+
+def test_what_was_mended_can_be_undone_where_it_alone_decided() -> None:
+    given = rows()
+    only = [["answers follow the attribute"] if v == "no evidence" else [] for v in given["oscar verdict"]]
+    given = given.assign(**{"oscar failed": only})
+    told = mend.before_and_after(given).set_index(["verdict of", ""])
+    assert told.loc[("oscar", "before"), "false alarms"] != told.loc[("oscar", "after"), "false alarms"]
+    assert told.loc[("oscar", "before"), "no evidence at 0.2 or more"] == 0
+    assert told.loc[("art", "before")].tolist() == told.loc[("art", "after")].tolist()

@@ -19,6 +19,7 @@ import pandas as pd
 from benchmarks.worlds import page, tables
 
 from rightreasons import case
+from rightreasons.audits._pull import FOLLOWS
 from rightreasons.case import Vote
 
 ROWS = {
@@ -31,6 +32,11 @@ ROWS = {
     "tsi": "place",
 }
 """Of audits whose rows were stored without their row of evidence."""
+
+
+RESTORED = "answers do not follow what was not restored"
+MENDED = {"oscar": (FOLLOWS, "shortcut"), "tsi": (FOLLOWS, "shortcut"), "art": (RESTORED, "no evidence")}
+"""Audit → the check that was added, and what it said where only that check fails."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Rule:
 def main(arguments: list[str] | None = None) -> None:
     """Print a line for every variant, those that keep the limits first."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worlds.mend", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="+")
     parser.add_argument("--voters", help="audits to choose among, with commas; all that have a vote by default")
     parser.add_argument("--place", type=float, nargs="*", default=[0.0, 0.25, 0.5, 1.0], help="weights of a vote on place")
     parser.add_argument("--behaviour", type=float, nargs="*", default=[0.0, 1.0, 2.0], help="weights of a vote on behaviour")
@@ -58,11 +64,15 @@ def main(arguments: list[str] | None = None) -> None:
         "--derive", nargs="*", default=[], metavar="AUDIT:ESTIMATE:CALLED[:CLEARED]", help="voters made of estimates"
     )
     parser.add_argument("--estimates", action="store_true", help="AUROC and Spearman of every stored estimate, and nothing else")
+    parser.add_argument("--before", action="store_true", help="verdicts without what was mended, beside those with it")
     parser.add_argument("--most", type=int, default=40, help="lines")
     given = parser.parse_args(arguments)
-    rows = page.stored(given.folder)
+    rows = pd.concat([page.stored(folder) for folder in given.folder], ignore_index=True)
     if given.estimates:
         print(estimates(rows).to_string(index=False, float_format=lambda v: f"{v:.3f}"))
+        return
+    if given.before:
+        print(before_and_after(rows).to_string(index=False))
         return
     now = Rule(case.WEIGHT, tuple(voters_of(rows)))
     for told in given.derive:
@@ -75,6 +85,34 @@ def main(arguments: list[str] | None = None) -> None:
     order = table.iloc[1:].sort_values(["kept", "power", "AUROC"], ascending=False)
     shown = pd.concat([table.iloc[:1], order.head(given.most)])
     print(shown.drop_duplicates(["alarms", "power", "open", "AUROC"]).to_string(index=False, float_format=lambda v: f"{v:.3f}"))
+
+
+def before_and_after(rows: pd.DataFrame) -> pd.DataFrame:
+    """Calls in nulls and at a true reliance of 0.2 or more, and `no evidence` there, with and without what was mended.
+
+    What was mended: a check that answers follow the attribute (without it OSCAR and TSI would call, ART would clear), and a vote
+    of behaviour in the case. An audit whose only failed check is that one gets its verdict back.
+    """
+    old = rows.copy()
+    for audit, (check, verdict) in MENDED.items():
+        if f"{audit} failed" in rows:
+            undone = [failed == [check] for failed in rows[f"{audit} failed"]]
+            old[f"{audit} verdict"] = np.where(undone, verdict, rows[f"{audit} verdict"])
+    voters = tuple(name for name in voters_of(rows) if name != "pull")
+    old["case verdict"], old["case score"] = again(old, Rule({"reliance": 1.0, "place": 0.5}, voters))
+    lines = []
+    for audit in (name for name in (*MENDED, "case") if f"{name} verdict" in rows):
+        known = rows[f"{audit} verdict"].notna()
+        nulls, relying = known & rows["is_null"], known & ~rows["is_null"] & (rows["reliance"] >= tables.RELIES)
+        for when, of in (("before", old), ("after", rows)):
+            said = of[f"{audit} verdict"]
+            lines.append({
+                "verdict of": audit, "": when,
+                "false alarms": f"{(said[nulls] == 'shortcut').sum()} of {nulls.sum()}",
+                "called at 0.2 or more": f"{(said[relying] == 'shortcut').sum()} of {relying.sum()}",
+                "no evidence at 0.2 or more": int((said[relying] == "no evidence").sum()),
+            })  # fmt: skip
+    return pd.DataFrame(lines)
 
 
 def voters_of(rows: pd.DataFrame) -> list[str]:
