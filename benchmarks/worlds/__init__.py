@@ -26,7 +26,6 @@ from rightreasons.findings import write_atomically
 from rightreasons.progress import track
 
 NEEDS_GPU = False
-RELIES = 0.2
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -85,12 +84,14 @@ def _world(world: World, folder: Path, tests: int, end: float) -> None:
 
 def show_truth(rows: pd.DataFrame) -> None:
     """Are the nulls nulls, and are there shortcuts enough?"""
-    table = Table("kind", "worlds", "models", "rows", "reliance: median", "95 %", "most", f"of {RELIES:g} or more", "accuracy")
+    table = Table(
+        "kind", "worlds", "models", "rows", "reliance: median", "95 %", "most", f"of {tables.RELIES:g} or more", "accuracy"
+    )
     for kind, of in rows.groupby("kind"):
         reliance = of["reliance"]
         spread = [f"{value:.3f}" for value in (reliance.median(), reliance.quantile(0.95), reliance.max())]
         models = of.groupby(["world", "model"]).ngroups
-        many = int((reliance >= RELIES).sum())
+        many = int((reliance >= tables.RELIES).sum())
         counts = [str(n) for n in (of["world"].nunique(), models, len(of))]
         table.add_row(str(kind), *counts, *spread, str(many), f"{of['accuracy'].mean():.3f}")
     Console(width=160).print(table)

@@ -16,11 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import beta, fisher_exact, rankdata, t
 
-from rightreasons.calibration import PUBLISHED
+from rightreasons.calibration import CASE, PUBLISHED
 
 RELIES = 0.2  # true reliance from which a model counts as leaning on the cue
 EDGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.01)
-CASE = "case"
 TWINS = ("flips", "case with twins")  # these see the intervention that the truth is measured by
 RIVALS = ("worst-group gap", "probe leakage", "Grad-CAM outside", "ShortKit-ML", "Cleanlab")
 OPEN = ("inconclusive", "not run")

@@ -77,16 +77,28 @@ def pull_of(
     if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
         pi, source = _looked_for(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
-
-    def draw(counts: np.ndarray) -> np.ndarray:
-        return groups.pull_draws(rows.label, rows.probability, a.values, pi, counts)
-
-    why = NO_SIDES if pi else source
-    found = interval(float(draw(whole(len(rows.label)))[0]), sample.apply(draw), level, why)
+    found = drawn(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
     return Pull(found, rows, a, pi, source, sample, int((~keep).sum()))
 
 
 # ---- beside other audits -------------------------------------------------------------------------------------------------
+
+
+def drawn(
+    label: np.ndarray,
+    probability: np.ndarray,
+    attribute: np.ndarray,
+    aligned: Mapping[Hashable, Hashable],
+    sample: Resamples,
+    level: float,
+    why: str,
+) -> Interval:
+    """A pull and its interval; `why` it is undefined, where it is."""
+
+    def draw(counts: np.ndarray) -> np.ndarray:
+        return groups.pull_draws(label, probability, attribute, aligned, counts)
+
+    return interval(float(draw(whole(len(label)))[0]), sample.apply(draw), level, why)
 
 
 def pull_beside(

@@ -17,11 +17,11 @@ import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
 from rightreasons.audits._contract import Context, Need, Role, estimate, spread
-from rightreasons.audits._pull import NO_SIDES, Pull, pull_of
+from rightreasons.audits._pull import NO_SIDES, Pull, drawn, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Exhibit, Finding, Row, Verdict
 from rightreasons.stats import groups
-from rightreasons.stats.resampling import Interval, exchange_within_label, interval, p_value
+from rightreasons.stats.resampling import Interval, exchange_within_label, p_value
 
 QUESTION = "Do predictions follow the attribute where the label does not?"
 ROW: Row = "behaviour"
@@ -164,13 +164,8 @@ def _parts(evidence: Evidence, found: Pull, level: float) -> tuple[tuple[str, ..
     for value, towards in found.aligned.items():
         for y in np.unique(rows.label):
             inside = np.where(rows.label == y, 0, -1)
-
-            def draw(counts: np.ndarray, inside: np.ndarray = inside, only: dict[Any, Any] = {value: towards}) -> np.ndarray:  # noqa: B006
-                return groups.pull_draws(inside, rows.probability, a.values, only, counts)
-
-            of = interval(float(draw(np.ones((1, len(inside)), np.uint8))[0]), found.sample.apply(draw), level, NO_SIDES)
             names.append(f"label {evidence.card.classes[y]}: {a.levels[value]} → {evidence.card.classes[towards]}")  # type: ignore[index, call-overload]
-            parts.append(of)
+            parts.append(drawn(inside, rows.probability, a.values, {value: towards}, found.sample, level, NO_SIDES))
     return tuple(names), parts
 
 
