@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -128,6 +129,28 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 def test_a_store_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(SettingError, match="nosuch://bucket"):
         Store("nosuch://bucket")
+
+
+def test_folders_that_vanish_are_passed_over(tmp_path: Path) -> None:
+    """A worker removes folders while they are listed; what stays is always listed."""
+    (tmp_path / "runs" / "kept").mkdir(parents=True)
+    (tmp_path / "runs" / "kept" / "x.json").write_bytes(b"{}")
+    stop = threading.Event()
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            for k in range(20):
+                (tmp_path / "runs" / "gone" / str(k)).mkdir(parents=True)
+            shutil.rmtree(tmp_path / "runs" / "gone")
+
+    worker = threading.Thread(target=come_and_go)
+    worker.start()
+    try:
+        found = [_store.files_in(tmp_path, ["runs"]) for _ in range(300)]
+    finally:
+        stop.set()
+        worker.join()
+    assert {path for listing in found for path in listing} == {"runs/kept/x.json"} and all(found)
 
 
 def test_every_published_state_is_one_that_there_was(tmp_path: Path) -> None:
@@ -322,9 +345,13 @@ def test_a_node_killed_in_the_middle_costs_nothing_but_time(
     killed = []
 
     def training() -> int:
-        """Units that are being trained; two of them are one on either node."""
-        begun = (tmp_path / "scratch").rglob("runs/*/model/plan.json")
-        return sum(not (file.parent / "model.json").exists() for file in begun)
+        """Units that are being trained; two of them are one on either node.
+
+        Workers remove folders meanwhile: `os.walk` passes over what has gone, where `Path.rglob` raises.
+        """
+        walked = [(Path(folder), files) for folder, _, files in os.walk(tmp_path / "scratch")]
+        models = [files for folder, files in walked if folder.match("study/runs/*/model")]  # not the links of `study-state`
+        return sum("plan.json" in files and "model.json" not in files for files in models)
 
     def kill_when_both_are_busy(self: engine_of_ray.Engine, timeout: float) -> Event | None:
         event = next_event(self, min(timeout, 0.1))  # a look every moment: on a busy machine the two are seldom both at it

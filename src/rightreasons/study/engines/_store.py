@@ -165,16 +165,18 @@ Signature = tuple[int, int, int]
 
 
 def files_in(home: Path, folders: Iterable[str]) -> dict[str, Signature]:
-    """Path → (inode, size, time) of all files that count: no locks, nothing half written."""
+    """Path → (inode, size, time) of all files that count: no locks, nothing half written.
+
+    A worker goes on meanwhile. `os.walk` passes over folders that have gone, where `Path.rglob` raises.
+    """
     found: dict[str, Signature] = {}
-    for folder in folders:
-        for file in sorted((home / folder).rglob("*")):
-            if file.name == "lock" or file.name.endswith(".partial"):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # renamed or removed while we looked
-                told = file.stat()
-                if file.is_file():
-                    found[file.relative_to(home).as_posix()] = (told.st_ino, told.st_size, told.st_mtime_ns)
+    walked = (Path(place, name) for folder in folders for place, _, names in os.walk(home / folder) for name in sorted(names))
+    for file in walked:
+        if file.name == "lock" or file.name.endswith(".partial"):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # renamed or removed while we looked
+            told = file.stat()
+            found[file.relative_to(home).as_posix()] = (told.st_ino, told.st_size, told.st_mtime_ns)
     return found
 
 
