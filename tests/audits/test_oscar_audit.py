@@ -519,12 +519,15 @@ def test_balanced_models_in_the_test_models_place_decide_where_there_are_four():
     assert result.verdict == "shortcut"
     finding = result.finding()
     assert "of the way from the balanced models" in finding.sentence
+    # A case corrects over attributes by the p of the first estimate: it must be the p that decided.
+    assert finding.estimates[0].p == result.replicates.p and finding.estimates[0].value == result.replicates.tested
     bars = next(e for e in finding.exhibits if e.title.startswith("Step from"))
     assert len(bars.labels) == 7
     few = audit("oscar", models, decide="replicates", **FAST).finding()
     assert few.verdict == "inconclusive"
     assert "1 balanced models, at least 4 needed" in check_of(few, "enough balanced").note
-    assert audit("oscar", models, **FAST).decide == "spatial"
+    alone = audit("oscar", models, **FAST)
+    assert alone.decide == "spatial" and alone.finding().estimates[0].p == alone.compared[0].correlation().spatial.p
 
 
 def test_a_test_that_could_not_have_seen_a_shortcut_does_not_say_that_there_is_none():

@@ -28,6 +28,7 @@ from rightreasons.findings import (
 )
 from rightreasons.stats.correlation import residual
 from rightreasons.stats.profiles import QUADRANTS
+from rightreasons.stats.replicates import Replicates
 from rightreasons.stats.resampling import Interval
 
 if TYPE_CHECKING:
@@ -155,18 +156,20 @@ def estimates(result: Result) -> list[Estimate]:
         found.append(Estimate(name=name, value=value, n=R, row=ROW, reason=extent.reason, note="n: regions", group="extent"))
     far = "reach of those regions (0 = one place, 1 = the whole image)"
     found.append(Estimate(name=far, value=first.reach, n=R, row=ROW, reason=extent.reason, note="n: regions", group="extent"))
-    if not result.replicates.reason:
-        r = result.replicates
-        note = f"0 is the balanced models, 1 the attribute model; one-sided p, prediction limit {r.upper:.2f}; n: balanced models"
-        found.append(
-            Estimate(name=STEP, value=r.tested, p=r.p, n=len(r.values), row=ROW, note=note, unit="share", group="replicates")
-        )
+    among = [_step(result.replicates)] if not result.replicates.reason else []
+    # What decides stands first: a case reads its p and its size there.
+    found = [*among, *found] if result.decide == "replicates" else [*found, *among]
     return found + [e for role in ("test", "baseline") for m in getattr(result.models, role)[:1] for e in _of_model(m, role)]
 
 
 def _estimate(name: str, c: Correlation, **more: Any) -> Estimate:
     p = None if np.isnan(c.spatial.p) else c.spatial.p
     return estimate(name, c.interval, ROW, p=p, **more)
+
+
+def _step(r: Replicates) -> Estimate:
+    note = f"0 is the balanced models, 1 the attribute model; one-sided p, prediction limit {r.upper:.2f}; n: balanced models"
+    return Estimate(name=STEP, value=r.tested, p=r.p, n=len(r.values), row=ROW, note=note, unit="share", group="replicates")
 
 
 def _of_model(m: Measurement, role: str) -> list[Estimate]:
