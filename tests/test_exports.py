@@ -176,7 +176,8 @@ def _first_svg(stem: str) -> str:
 
 
 @needs_browser
-def test_figures_and_page_are_drawn_by_a_browser(folder: Path, tmp_path: Path) -> None:
+def test_figures_and_page_are_drawn_by_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "BROWSER_SECONDS", 600)  # it is about what is drawn, not how soon
     one = saved(tmp_path / "one", [finding(exhibits=exhibits())])
     done = CliRunner().invoke(app, ["export", str(one), "--to", str(tmp_path / "out"), "--only", "png,pdf"])
     assert done.exit_code == 0, done.output

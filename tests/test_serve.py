@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import socket
 import threading
 import time
@@ -18,11 +19,15 @@ from typing import Any
 import pytest
 
 from rightreasons.errors import DataError, SettingError
+from rightreasons.findings import Finding
 from rightreasons.report import report
 from rightreasons.serve import Server
 from rightreasons.serve.folder import Folder
+from rightreasons.study import Study
 from sample_findings import EVIL, finding, saved, some
 from serving import serving
+
+WAIT = 300  # seconds for an answer: on a busy machine many clients wait for one another
 
 
 def unit(status: str, **told: Any) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def server(place: Path) -> Iterator[Server]:
 
 def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
     """The path goes out as it is written here."""
-    connection = http.client.HTTPConnection(server.address.split("/")[2], timeout=20)
+    connection = http.client.HTTPConnection(server.address.split("/")[2], timeout=WAIT)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -294,6 +299,32 @@ def test_files_that_are_something_else_do_not_break_the_list(place: Path) -> Non
     assert len(Folder(place).entries()) == 3
 
 
+def test_findings_that_go_while_they_are_read_are_passed_over(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that ends removes findings that it does not say any more; the others are shown."""
+    read = Finding.read
+
+    def read_too_late(path: Path) -> Finding:
+        if path.name == "art.json":
+            path.unlink()
+        return read(path)
+
+    folder = Folder(place)
+    before = [one.name for one in folder.findings("before")]
+    shutil.copytree(place / "before" / "findings", place / "again" / "findings")
+    monkeypatch.setattr(Finding, "read", read_too_late)
+    assert [one.name for one in folder.findings("again")] == [name for name in before if name != "art"]
+    (place / "again" / "findings" / "broken.json").write_text("{")
+    with pytest.raises(DataError, match="broken"):
+        folder.findings("again")
+
+
+def test_a_unit_whose_folder_is_being_replaced_is_planned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two states of a unit that comes home from a store there is none for a moment."""
+    told = Study.open(place / "deep" / "sweep")
+    monkeypatch.setattr(Path, "exists", lambda path: True)  # it was there when it was looked for
+    assert (told.run("planned")["status"], told.row("planned"), told.status("planned")) == ("planned", None, "planned")
+
+
 def test_a_folder_that_is_itself_a_study_is_served(tmp_path: Path) -> None:
     study(tmp_path / "only")
     with Server(tmp_path / "only", port=0) as made:
@@ -316,12 +347,13 @@ def test_no_folder_no_server(tmp_path: Path) -> None:
         Server(tmp_path / "none")
 
 
-def test_fifty_clients_at_once_get_whole_answers(server: Server, place: Path) -> None:
+def test_fifty_clients_at_once_get_whole_answers(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rightreasons.serve._Handler.timeout", WAIT)  # nor may a client be too late with its next question
     paths = ["/", "/at/before/", "/at/deep/sweep/progress.json", "/at/before/report.html"]
     page = (place / "before" / "report.html").read_bytes()
 
     def client(number: int) -> list[int]:
-        connection = http.client.HTTPConnection(server.address.split("/")[2], timeout=30)
+        connection = http.client.HTTPConnection(server.address.split("/")[2], timeout=WAIT)
         seen = []
         for k in range(8):
             connection.request("GET", paths[(number + k) % len(paths)])

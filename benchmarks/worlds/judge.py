@@ -18,6 +18,7 @@ import torch
 from benchmarks._digits import PLAN
 from benchmarks.worlds import place, rivals
 from benchmarks.worlds.kinds import PROJECTED, SIDE, TWO_TASKS, World
+from benchmarks.worlds.tables import ATTRIBUTE
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
@@ -43,7 +44,6 @@ DEVICE = os.environ.get("DEVICE", "cpu")
 IS_BATCHED = DEVICE != "cpu"
 BATCH = 256 if IS_BATCHED else 32
 BASELINES, ATTRIBUTES = 4, 2
-ATTRIBUTE = "cue"
 NETWORKS = {"cnn": ("small_cnn", PLAN), "vit": ("small_vit", {**PLAN, "epochs": 20, "lr": 1e-3, "warmup": 2.0})}
 IMAGES = ("groups", "pull", "probes", "art", "oscar", "sdi")
 AUDITS = {"cnn": IMAGES, "vit": (*IMAGES, "tsi")}

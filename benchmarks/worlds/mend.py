@@ -37,15 +37,17 @@ ROWS = {
 RESTORED = "answers do not follow what was not restored"
 MENDED = {"oscar": (FOLLOWS, "shortcut"), "tsi": (FOLLOWS, "shortcut"), "art": (RESTORED, "no evidence")}
 """Audit → the check that was added, and what it said where only that check fails."""
+MOVED = 0.05  # mean signed change of probability with the cue from which a model has learnt something of it
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A variant: weights of rows, who may vote, and the p that a call needs."""
+    """A variant: weights of rows, who may vote, the p that a call needs, and whether the score weighs a call by its effect."""
 
     weight: Mapping[str, float]
     voters: tuple[str, ...]
     alpha: float = 1.0
+    by_effect: bool = True
 
     def __str__(self) -> str:
         weights = ", ".join(f"{row} {weight:g}" for row, weight in self.weight.items())
@@ -72,7 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(estimates(rows).to_string(index=False, float_format=lambda v: f"{v:.3f}"))
         return
     if given.before:
-        print(before_and_after(rows).to_string(index=False))
+        print(before_and_after(rows).to_string(index=False, float_format=lambda v: f"{v:.3f}", na_rep=""))
+        print(*learnt_by_chance(rows), sep="\n")
         return
     now = Rule(case.WEIGHT, tuple(voters_of(rows)))
     for told in given.derive:
@@ -99,7 +102,8 @@ def before_and_after(rows: pd.DataFrame) -> pd.DataFrame:
             undone = [failed == [check] for failed in rows[f"{audit} failed"]]
             old[f"{audit} verdict"] = np.where(undone, verdict, rows[f"{audit} verdict"])
     voters = tuple(name for name in voters_of(rows) if name != "pull")
-    old["case verdict"], old["case score"] = again(old, Rule({"reliance": 1.0, "place": 0.5}, voters))
+    old["case verdict"], old["case score"] = again(old, Rule({"reliance": 1.0, "place": 0.5}, voters, by_effect=False))
+    truth = rows["reliance"].to_numpy(dtype=float) >= tables.RELIES
     lines = []
     for audit in (name for name in (*MENDED, "case") if f"{name} verdict" in rows):
         known = rows[f"{audit} verdict"].notna()
@@ -111,8 +115,22 @@ def before_and_after(rows: pd.DataFrame) -> pd.DataFrame:
                 "false alarms": f"{(said[nulls] == 'shortcut').sum()} of {nulls.sum()}",
                 "called at 0.2 or more": f"{(said[relying] == 'shortcut').sum()} of {relying.sum()}",
                 "no evidence at 0.2 or more": int((said[relying] == "no evidence").sum()),
+                "AUROC": tables.auroc(truth, of["case score"].to_numpy(dtype=float)) if audit == "case" else np.nan,
             })  # fmt: skip
     return pd.DataFrame(lines)
+
+
+def learnt_by_chance(rows: pd.DataFrame) -> Iterator[str]:
+    """What the case's false alarms did learn, and how well `pull` follows the change that twins show."""
+    signed = rows["directed"].abs()
+    alarms = signed[rows["is_null"] & (rows["case verdict"] == "shortcut")]
+    moved = alarms[alarms >= MOVED]
+    told = f" ({moved.min():.2f} to {moved.max():.2f})" if len(moved) else ""
+    yield f"case: {len(moved)} of {len(alarms)} false alarms move one way with the cue by {MOVED:g} or more{told}"
+    shown = (rows["cue"] != "none") & (rows["attribute"] == tables.ATTRIBUTE)
+    found = pd.Series([estimate(of, "pull") for of in rows["pull estimates"]], index=rows.index)[shown].dropna()
+    known = np.corrcoef(found.str[0].astype(float), signed[found.index])[0, 1]
+    yield f"pull: correlation {known:.2f} with the size of the signed change, {len(found)} models"
 
 
 def voters_of(rows: pd.DataFrame) -> list[str]:
@@ -155,7 +173,8 @@ def again(rows: pd.DataFrame, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
             votes = []
             for row, said, p, effect in columns:
                 weak = said[k] == "shortcut" and p[k] >= rule.alpha
-                votes.append(Vote(row, "inconclusive" if weak else said[k], effect[k]))  # type: ignore[arg-type]
+                size = effect[k] if rule.by_effect else case.COUNTS_ONCE
+                votes.append(Vote(row, "inconclusive" if weak else said[k], size))  # type: ignore[arg-type]
             found = case.combine(votes)
             verdicts.append(found.verdict)
             scores.append(found.score)

@@ -18,6 +18,7 @@ from scipy.stats import beta, fisher_exact, rankdata, t
 
 from rightreasons.calibration import CASE, PUBLISHED
 
+ATTRIBUTE = "cue"  # the one that a world plants; the others go with the label and no pixel shows them
 RELIES = 0.2  # true reliance from which a model counts as leaning on the cue
 EDGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.01)
 TWINS = ("flips", "case with twins")  # these see the intervention that the truth is measured by

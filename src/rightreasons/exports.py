@@ -319,7 +319,8 @@ def _browse(page: Path, *options: str, made: Path) -> None:
     program = browser()
     if program is None:
         raise _Lacking(f"it needs one of the browsers {', '.join(BROWSERS)}")
-    with tempfile.TemporaryDirectory() as profile:
+    # What a browser leaves running for a moment may still write there while it is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         usual = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}"]
         if os.geteuid() == 0:  # Chromium refuses its sandbox to root; the file is our own and asks for nothing
             usual.append("--no-sandbox")

@@ -167,6 +167,16 @@ def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
     assert seen
 
 
+def test_a_restoration_that_shuffles_reach_too_is_not_called_decoupling():
+    m = run(world(uses=1.0)).measurements[0]
+    assert judge((m,)).verdict == "shortcut" and judge((m,)).effect == "restoration"
+    chance = judge((replace(m, p=0.07),))
+    assert (chance.verdict, chance.taxonomy) == ("inconclusive", "") and "p = 0.070" in _art_page.sentence(chance)
+    assert any(c.decides and c.passed is False and c.name.endswith("shuffles or nothing") for c in _art_page.checks(chance))
+    errors = Interval(-0.1, -0.2, 0.0)  # as many errors against the attribute: damage restores nothing
+    assert judge((replace(m, p=0.07, excess=errors, pull=Interval(0.0, -0.01, 0.01)),)).verdict == "no evidence"
+
+
 def test_answers_that_follow_the_attribute_are_not_called_decoupled():
     m = run(world(uses=0.0)).measurements[0]
     assert judge((m,)).verdict == "no evidence" and m.pull.low < 0 < m.pull.high

@@ -14,6 +14,7 @@ import pytest
 from rightreasons.exports import browser as installed
 
 AXE = "axe_playwright_python"  # carries axe-core's script
+WAIT = 180_000  # milliseconds for anything a browser is asked for: a busy machine may be very slow
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +27,8 @@ def chrome() -> Iterator[Any]:
         if program is None:
             pytest.skip("no browser: install chromium, or run playwright install chromium")
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        launched = playwright.chromium.launch(executable_path=program, args=sandbox)
+        launched = playwright.chromium.launch(executable_path=program, args=sandbox, timeout=WAIT)
+        api.expect.set_options(timeout=WAIT)
         yield launched
         launched.close()
 
@@ -41,6 +43,12 @@ class Visit:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.page, name)
+
+    def expect(self, selector: str) -> Any:
+        """What is, or soon will be, true of an element: what a key or a click does may take a moment to be seen."""
+        from playwright.sync_api import expect
+
+        return expect(self.page.locator(selector))
 
     def violations(self) -> list[str]:
         """What axe-core calls serious or critical."""
@@ -66,6 +74,7 @@ def visit(chrome: Any) -> Iterator[Callable[..., Visit]]:
         context = chrome.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **more
         )
+        context.set_default_timeout(WAIT)
         contexts.append(context)
         made = Visit(context.new_page())
         made.page.on("request", lambda request: made.requests.append(request.url))

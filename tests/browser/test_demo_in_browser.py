@@ -51,9 +51,9 @@ def test_the_pictures_of_the_demo_are_enlarged_and_sorted(visit: Visit, demo: Pa
     gallery.locator(".sort").select_option(choices[-1])
     assert sorted(gallery.locator("figcaption").all_inner_texts()) == sorted(before)
     gallery.locator(".tiles > figure:not([hidden]) > button").first.click()
-    assert seen.locator("dialog").is_visible()
+    seen.expect("dialog").to_be_visible()
     seen.keyboard.press("Escape")
-    assert not seen.locator("dialog").is_visible()
+    seen.expect("dialog").to_be_hidden()
     assert seen.complaints == []
 
 

@@ -62,22 +62,21 @@ def test_a_gallery_is_sorted_and_filtered(visit: Visit, path: Path) -> None:
 
 def test_a_picture_is_enlarged_by_mouse_and_by_keyboard(visit: Visit, path: Path) -> None:
     seen = visit(path)
-    dialog = seen.locator("dialog")
+    dialog = seen.expect("dialog")
     seen.locator(f"{TILES} > button").first.click()
-    assert "plain 1" in dialog.inner_text()
+    dialog.to_contain_text("plain 1")
     seen.keyboard.press("ArrowRight")
-    assert "plain 3" in dialog.inner_text()
+    dialog.to_contain_text("plain 3")
     seen.keyboard.press("ArrowLeft")
     seen.keyboard.press("ArrowLeft")
-    assert "plain 2" in dialog.inner_text()
+    dialog.to_contain_text("plain 2")
     seen.keyboard.press("Escape")
-    assert not dialog.is_visible()
-    focused = "document.activeElement.closest('figure') && document.activeElement.closest('figure').innerText"
-    assert "plain 2" in seen.evaluate(focused)  # one goes on where one was
+    dialog.to_be_hidden()
+    seen.expect(".tiles > figure:focus-within").to_contain_text("plain 2")  # one goes on where one was
     seen.keyboard.press("Enter")
-    assert dialog.is_visible()
-    dialog.get_by_role("button", name="Close").click()
-    assert not dialog.is_visible()
+    dialog.to_be_visible()
+    seen.locator("dialog").get_by_role("button", name="Close").click()
+    dialog.to_be_hidden()
     assert seen.complaints == []
 
 
@@ -97,14 +96,13 @@ def test_everything_is_reached_by_keyboard(visit: Visit, path: Path) -> None:
 
 def test_an_overlay_is_switched_off_and_on(visit: Visit, path: Path) -> None:
     seen = visit(path)
-    figure = seen.locator("figure.exhibit:has(.overlay-switch)").first
-    overlay, switch = figure.locator("svg .overlay").first, figure.locator(".overlay-switch")
-    assert overlay.is_visible()
-    switch.focus()
+    overlay = seen.expect("figure.exhibit:has(.overlay-switch) >> nth=0 >> svg .overlay >> nth=0")
+    overlay.to_be_visible()
+    seen.locator("figure.exhibit .overlay-switch").first.focus()
     seen.keyboard.press("Space")
-    assert not overlay.is_visible()
+    overlay.to_be_hidden()
     seen.keyboard.press("Space")
-    assert overlay.is_visible()
+    overlay.to_be_visible()
 
 
 def test_findings_are_chosen_by_verdict(visit: Visit, path: Path) -> None:
@@ -122,15 +120,16 @@ def test_cases_are_switched_by_keyboard(visit: Visit, path: Path) -> None:
     first = seen.locator("section.case:visible").get_attribute("id")
     switches.first.focus()
     seen.keyboard.press("ArrowRight")
-    assert seen.locator("section.case:visible").get_attribute("id") != first
+    seen.expect("section.case:visible").not_to_have_attribute("id", first)
     switches.first.click()
-    assert seen.locator("section.case:visible").get_attribute("id") == first
+    seen.expect("section.case:visible").to_have_attribute("id", first)
 
 
 def test_a_value_is_shown_where_the_pointer_is(visit: Visit, path: Path) -> None:
     seen = visit(path)
     seen.locator("figure.exhibit.bars svg.chart rect.fill:has(title)").first.hover()
-    assert re.search(r"plain.*1", seen.locator("#hover").inner_text())
+    seen.expect("#hover").to_be_visible()
+    seen.expect("#hover").to_have_text(re.compile(r"plain.*1"))
 
 
 def test_a_chart_is_enlarged(visit: Visit, path: Path) -> None:
@@ -140,7 +139,7 @@ def test_a_chart_is_enlarged(visit: Visit, path: Path) -> None:
     chart.locator("button.enlarge").click()
     assert seen.locator("dialog svg.chart").bounding_box()["width"] > small
     seen.keyboard.press("Escape")
-    assert not seen.locator("dialog").is_visible()
+    seen.expect("dialog").to_be_hidden()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])

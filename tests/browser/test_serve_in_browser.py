@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rightreasons.report import report
+from rightreasons.study.record import write_json
 from sample_findings import EVIL, saved, some
 from serving import serving
 
@@ -19,11 +20,10 @@ UNITS = ("u0", "u1", "u2")
 
 def _write(folder: Path, unit: str, status: str) -> None:
     place = folder / "runs" / unit
-    place.mkdir(parents=True, exist_ok=True)
     began = [{"time": "2026-01-01T00:00:00+00:00", "step": "train"}]
-    (place / "run.json").write_text(json.dumps({"status": status, "attempts": began, "finished": ""}))
+    write_json(place / "run.json", {"status": status, "attempts": began, "finished": ""})  # whole, as a worker writes it
     if status == "done":
-        (place / "row.json").write_text(json.dumps({"measured": "x", "columns": {}}))
+        write_json(place / "row.json", {"measured": "x", "columns": {}})
 
 
 @pytest.fixture
@@ -49,11 +49,12 @@ def test_one_gets_from_the_list_to_a_page_and_the_page_works(visit: Visit, addre
     seen = visit(address)
     seen.get_by_role("link", name="before", exact=True).click()
     seen.get_by_role("link", name="Open the page").click()
+    seen.wait_for_url("**/report.html")  # a click does not wait for the page that it leads to
     assert seen.locator("h1").inner_text().startswith("before <script>alert(1)</script>")
     seen.locator(".tiles > figure > button").first.click()
-    assert seen.locator("dialog").is_visible()
+    seen.expect("dialog").to_be_visible()
     seen.locator("dialog").get_by_role("button", name="Close").click()
-    assert not seen.locator("dialog").is_visible()
+    seen.expect("dialog").to_be_hidden()
     assert seen.complaints == []
     assert all(url.startswith((address, "data:")) for url in seen.requests)
     # What lies in the folder may draw itself and ask nobody anything.
@@ -65,9 +66,9 @@ def test_progress_moves_by_itself(visit: Visit, address: str, place: Path) -> No
     seen = visit(f"{address}at/sweep/")
     assert seen.locator("[data-live=done]").inner_text() == "1"
     assert "u1" in seen.locator("tbody[data-live=running]").inner_text()
+    _write(place / "sweep", "u2", "running")  # before the other is done: the page may ask between the two
     _write(place / "sweep", "u1", "done")
-    _write(place / "sweep", "u2", "running")
-    seen.locator("[data-live=done]", has_text="2").wait_for(timeout=15_000)
+    seen.expect("[data-live=done]").to_have_text("2")
     assert "u2" in seen.locator("tbody[data-live=running]").inner_text()
     assert seen.complaints == []
 
@@ -77,6 +78,7 @@ def test_two_audits_are_compared(visit: Visit, address: str) -> None:
     seen.locator("select[name=a]").select_option("before")
     seen.locator("select[name=b]").select_option("after")
     seen.get_by_role("button", name="What changed?").click()
+    seen.wait_for_url("**/compare?**")  # a click does not wait for the page that it leads to
     assert "shortcut → no evidence" in seen.locator("main").inner_text()
     assert seen.complaints == []
 

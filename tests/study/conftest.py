@@ -52,6 +52,18 @@ def toml(tmp_path: Path, tiny: str) -> Path:
     return file
 
 
+@pytest.fixture
+def held(toml: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """While this file is there the workers of the study in `toml` begin their units and go no further, however slow we are."""
+    told = toml.read_text().replace("rightreasons.models.small:small_cnn", "held:network")
+    toml.write_text(told.replace("width = 4", "mean = 0.5\nstd = 0.5"))
+    file = toml.parent / "hold"
+    file.touch()
+    monkeypatch.setenv("HELD", str(file))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # for workers; here it is on the path already
+    return file
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished study; copy it before changing anything."""

@@ -81,13 +81,15 @@ def test_a_column_of_several_kinds_is_written_as_text(tmp_path: Path) -> None:
 def test_a_unit_is_held_by_one_process(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from rightreasons.study.record import locked\n"
-        "with locked(Path(sys.argv[1]), ['a', 'b']):\n  print('held', flush=True); time.sleep(1.5)"
+        "with locked(Path(sys.argv[1]), ['a', 'b']):\n"
+        "  print('held', flush=True); time.sleep(1.5); Path(sys.argv[1], 'letting go').touch()"
     )
     other = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
     assert other.stdout is not None
     assert other.stdout.readline() == b"held\n"
     with locked(tmp_path, ["b"]):
-        assert other.wait(5) == 0  # it had let go before this line
+        assert (tmp_path / "letting go").exists()  # it held them until then
+    assert other.wait(120) == 0
     other.stdout.close()
 
 

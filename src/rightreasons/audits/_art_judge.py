@@ -228,8 +228,8 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
     effect = joint_effect([(m.delta_wga, m.delta_csr, m.excess) for m in found])
     why = failed(found, n_open)
     meets = is_substantial(delta_wga, delta_csr)
-    if not why and not meets:
-        why = halfway(csr, delta_csr, p)
+    if not why:
+        why = unproven(effect, p) if meets else halfway(csr, delta_csr, p)
     if not why and not (p <= ALPHA and meets):
         why = followed(found)
     restorable = None if why else bool(p <= ALPHA and meets)
@@ -267,6 +267,16 @@ def halfway(csr: Interval, delta_csr: Interval, p: float) -> tuple[str, ...]:
         return (f"ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so that the gain had no room",)
     if p <= ALPHA and delta_csr.value >= CSR_BESIDE_WGA:
         return (f"halfway: the gain exceeds that of shuffles and is below {100 * SUBSTANTIAL:.0f} points",)
+    return ()
+
+
+def unproven(effect: str, p: float) -> tuple[str, ...]:
+    """Why a substantial change neither shows a shortcut nor an unused attribute; empty where it shows one of them.
+
+    Decoupling is nothing restored; here something was, and shuffles can do it too. Damage restores nothing.
+    """
+    if p > ALPHA and effect != "damage":
+        return (f"unproven: the gain is substantial, and that of shuffles is too often as large (p = {p:.3f})",)
     return ()
 
 

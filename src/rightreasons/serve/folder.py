@@ -137,11 +137,15 @@ class Folder:
                 return
 
     def findings(self, address: str) -> list[Finding]:
-        path = self.at(address)
-        return [_finding(file, *_stamp(file)) for file in sorted((path / FINDINGS).glob("*" + Finding.SUFFIX)) if self._may(file)]
-
-    def _may(self, file: Path) -> bool:
-        return file.resolve().is_relative_to(self.root)
+        found = []
+        for file in _files(self.root, self.at(address)):
+            try:
+                found.append(_finding(file, *_stamp(file)))
+            except DataError:
+                if file.exists():
+                    raise
+                # A sweep that ends removes what it does not say any more.
+        return found
 
     def progress(self, address: str) -> Progress:
         path = self.at(address)
@@ -169,8 +173,7 @@ class _Kept:
 
 
 def _entry(root: Path, path: Path) -> Entry | None:
-    plan, page = _plan(path), path / PAGE
-    files = [file for file in sorted((path / FINDINGS).glob("*" + Finding.SUFFIX)) if file.resolve().is_relative_to(root)]
+    plan, page, files = _plan(path), path / PAGE, _files(root, path)
     if plan is None and not files and not page.is_file():
         return None
     relative = path.relative_to(root)
@@ -179,6 +182,15 @@ def _entry(root: Path, path: Path) -> Entry | None:
     address = "" if relative == Path() else relative.as_posix()
     name = str(plan["name"]) if plan else address or path.name
     return Entry(address, name, plan is not None, page.is_file(), changed, tuple(sorted(counts.items())))
+
+
+def _files(root: Path, path: Path) -> list[Path]:
+    """Findings of an entry that lie inside the root; none where the folder goes while we look."""
+    try:
+        found = sorted((path / FINDINGS).glob("*" + Finding.SUFFIX))
+    except FileNotFoundError:
+        return []
+    return [file for file in found if file.resolve().is_relative_to(root)]
 
 
 def _plan(path: Path) -> dict[str, Any] | None:

@@ -86,13 +86,12 @@ class Study:
 
     def run(self, unit: str) -> dict[str, Any]:
         """The unit's run.json; of one that was never begun, its plan alone."""
-        file = self.path(unit) / RUN
-        return read_json(file) if file.exists() else {"status": PLANNED, "plan": self.plan["units"][unit], "attempts": []}
+        told = _read(self.path(unit) / RUN)
+        return {"status": PLANNED, "plan": self.plan["units"][unit], "attempts": []} if told is None else told
 
     def row(self, unit: str) -> dict[str, Any] | None:
         """The unit's row of the table, None before it is done (or where the audits asked for have changed since)."""
-        file = self.path(unit) / ROW
-        row = read_json(file) if file.exists() else None
+        row = _read(self.path(unit) / ROW)
         return row if row is not None and row["measured"] == self.plan["measured"] else None
 
     def status(self, unit: str) -> str:
@@ -229,6 +228,14 @@ def columns(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
+
+
+def _read(path: Path) -> Any:
+    """What a file holds, None where there is none; one step, for a unit's folder may be replaced while it is watched."""
+    try:
+        return read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def write_json(path: Path, data: Any) -> None:

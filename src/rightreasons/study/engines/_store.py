@@ -83,9 +83,23 @@ class Store:
             return None
 
     def remove(self, name: str) -> None:
-        """Remove a file or a place; one that is gone already is fine."""
-        with contextlib.suppress(FileNotFoundError):
-            self.fs.rm(self._full(name), recursive=True)
+        """Remove a file or a place; one that is gone already is fine.
+
+        A worker that was given up may still write or remove there: what the first look did not see is seen by the next.
+        """
+        full = self._full(name)
+        for left in reversed(range(TRIES)):
+            try:
+                self.fs.rm(full, recursive=True)
+            except FileNotFoundError:
+                if not self.fs.exists(full):
+                    return
+            except OSError:  # a folder that was filled again while it was emptied
+                if not left:
+                    raise
+            else:
+                return
+            threading.Event().wait(WAIT_SECONDS)
 
     def _write(self, target: str, write: Callable[[str], object]) -> None:
         """Under another name and moved, where the place has folders; an object store shows nothing before it is whole."""
