@@ -20,6 +20,7 @@ from benchmarks.worlds import page, tables
 
 from rightreasons import case
 from rightreasons.audits._pull import FOLLOWS
+from rightreasons.audits.flips import TOLERANCE
 from rightreasons.case import Vote
 
 ROWS = {
@@ -37,7 +38,6 @@ ROWS = {
 RESTORED = "answers do not follow what was not restored"
 MENDED = {"oscar": (FOLLOWS, "shortcut"), "tsi": (FOLLOWS, "shortcut"), "art": (RESTORED, "no evidence")}
 """Audit → the check that was added, and what it said where only that check fails."""
-MOVED = 0.05  # mean signed change of probability with the cue from which a model has learnt something of it
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,11 @@ def before_and_after(rows: pd.DataFrame) -> pd.DataFrame:
 def learnt_by_chance(rows: pd.DataFrame) -> Iterator[str]:
     """What the case's false alarms did learn, and how well `pull` follows the change that twins show."""
     signed = rows["directed"].abs()
-    alarms = signed[rows["is_null"] & (rows["case verdict"] == "shortcut")]
-    moved = alarms[alarms >= MOVED]
-    told = f" ({moved.min():.2f} to {moved.max():.2f})" if len(moved) else ""
-    yield f"case: {len(moved)} of {len(alarms)} false alarms move one way with the cue by {MOVED:g} or more{told}"
+    for judge in (name for name in ("case", tables.TWINS[-1]) if f"{name} verdict" in rows):
+        alarms = signed[rows["is_null"] & (rows[f"{judge} verdict"] == "shortcut")]
+        moved = alarms[alarms >= TOLERANCE]
+        told = f" ({moved.min():.2f} to {moved.max():.2f})" if len(moved) else ""
+        yield f"{judge}: {len(moved)} of {len(alarms)} false alarms move one way with the cue by {TOLERANCE:g} or more{told}"
     shown = (rows["cue"] != "none") & (rows["attribute"] == tables.ATTRIBUTE)
     found = pd.Series([estimate(of, "pull") for of in rows["pull estimates"]], index=rows.index)[shown].dropna()
     known = np.corrcoef(found.str[0].astype(float), signed[found.index])[0, 1]

@@ -107,6 +107,20 @@ def test_without_an_alignment_the_absolute_change_counts(rng):
     assert value(finding, "mean change of probability").value == pytest.approx(change.mean())
     check = next(c for c in finding.checks if "stands for a label" in c.name)
     assert check.passed is None and "the absolute change is used" in check.note
+    one_way = value(finding, "change that goes one way")
+    assert one_way.value == pytest.approx(change.mean())  # all of it: the cue draws
+    assert "label = 1 with cue = m" in one_way.note and "goes to label = 1 with cue = m" in finding.sentence
+
+
+def test_a_cue_that_disturbs_and_draws_nowhere_is_told_from_one_that_draws():
+    y, a = rows(400)
+    base = np.random.default_rng(1).normal(size=400)
+    push = np.where(np.arange(400) % 2, 1.5, -1.5)  # with the same cue up in one image and down in the next
+    finding = run(evidence_of(y, a, base, base + push, training=None)).finding()
+    one_way = value(finding, "change that goes one way")
+    assert finding.estimates[0].low > 0.1 and abs(one_way.value) < 0.05 and one_way.low < 0.02
+    aligned = run(evidence_of(y, a, base, base + push)).finding()
+    assert not [e for e in aligned.estimates if e.name.startswith("change that goes one way")]  # the first estimate says it
 
 
 def test_a_change_within_the_tolerance_is_no_shortcut_however_certain(rng):

@@ -159,8 +159,8 @@ def checks(j: Judged) -> list[Check]:
             note=next((why for why in j.why if "halfway" in why), ""),
         ),
         Check(
-            name="what was restored is beyond shuffles or nothing", passed=not any("unproven" in why for why in j.why), decides=True,
-            note=next((why for why in j.why if "unproven" in why), ""),
+            name="what was restored is beyond shuffles or nothing", decides=True,
+            passed=not any("unproven" in why for why in j.why), note=next((why for why in j.why if "unproven" in why), ""),
         ),
         Check(
             name="answers do not follow what was not restored", decides=True,

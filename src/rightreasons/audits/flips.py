@@ -54,6 +54,8 @@ class Measurement:
         absolute where no value stands for one
     flipped : (n,) whether the decision differs
     group : (n,) "label, attribute → the twin's attribute"
+    one_way : where no value stands for a label, how much of the change goes to one label with one of two values, `drawn` (in
+        words): a cue can disturb answers and draw them nowhere
     pictures : (k, h, 2w, 3) the most changed images beside their twins; k is 0 where images cannot be read
     """
 
@@ -71,6 +73,8 @@ class Measurement:
     absolute: Interval
     flips: Interval
     towards: Interval
+    one_way: Interval
+    drawn: str
     change: np.ndarray
     flipped: np.ndarray
     group: tuple[str, ...]
@@ -153,7 +157,10 @@ def measure(
         np.where(towards >= 0, flipped & (twin.logits.argmax(axis=1) == towards), np.nan) if directed else flipped * np.nan
     )
     names = _group_names(test, twin, attribute)
-    columns = [change, absolute, flipped.astype(float), to_aligned]
+    one_way, drawn = (
+        (np.full(len(keep), np.nan), "") if directed else _one_way(twin, difference, attribute, evidence.card.classes)
+    )
+    columns = [change, absolute, flipped.astype(float), to_aligned, one_way]
     labels = tuple(dict.fromkeys(sorted(names)))
     columns += [np.where([name == g for name in names], change, np.nan) for g in labels]
     found = _means(columns, test.cohort.subject, rng, B, level)
@@ -173,12 +180,14 @@ def measure(
         absolute=found[1],
         flips=found[2],
         towards=found[3],
+        one_way=found[4],
+        drawn=drawn,
         change=change,
         flipped=flipped,
         group=names,
-        group_mean=np.array([i.value for i in found[4:]]),
-        group_low=np.array([i.low for i in found[4:]]),
-        group_high=np.array([i.high for i in found[4:]]),
+        group_mean=np.array([i.value for i in found[5:]]),
+        group_low=np.array([i.low for i in found[5:]]),
+        group_high=np.array([i.high for i in found[5:]]),
         group_size=np.array([names.count(g) for g in labels]),
         group_name=labels,
         pictures=shown,
@@ -221,6 +230,24 @@ def _means(
     named = {str(k): column for k, column in enumerate(columns)}
     shares = tuple(map(str, FLIPPED))
     return list(column_means(named, rng=rng, subject=subject, shares=shares, B=B, level=level, reason=UNALIGNED).values())
+
+
+def _one_way(twin: Decisions, difference: np.ndarray, attribute: str | None, classes: Sequence[Any]) -> tuple[np.ndarray, str]:
+    """Change of every row towards the label that most of the change goes to with one value, and which they are, in words.
+
+    NaN where the attribute has other than two values (there is no one way between more), or is not known.
+    """
+    b = twin.cohort.attribute(attribute) if twin.cohort.attributes else None
+    if b is None or b.kind == "continuous" or len(b.levels) != 2:
+        return np.full(len(difference), np.nan), ""
+    signed = difference * np.select([b.values == 0, b.values == 1], [-1.0, 1.0], np.nan)[:, None]
+    if np.isnan(signed).all():
+        return signed[:, 0], ""
+    mean = np.nanmean(signed, axis=0)
+    label = int(np.abs(mean).argmax())
+    sign = 1.0 if mean[label] >= 0 else -1.0
+    drawn = f"{twin.cohort.label_name} = {classes[label]} with {b.name} = {b.levels[1 if sign > 0 else 0]}"
+    return sign * signed[:, label], drawn
 
 
 def _group_names(test: Decisions, twin: Decisions, attribute: str | None) -> tuple[str, ...]:
@@ -277,6 +304,8 @@ def _sentence(m: Measurement, verdict: Verdict, tolerance: float) -> str:
     how = f"moves the predicted probability by {m.mean.value:.3f} ({m.mean.low:.3f} to {m.mean.high:.3f})"
     where = " towards the label that it stands for" if m.directed else ""
     flips = f" and flips {m.flips.value:.1%} of the decisions"
+    if not np.isnan(m.one_way.value):
+        flips += f"; {m.one_way.value:.3f} ({m.one_way.low:.3f} to {m.one_way.high:.3f}) of it goes to {m.drawn}"
     if verdict == "shortcut":
         return f"Changing {cue} alone {how}{where}{flips}: the model relies on it."
     if m.directed and m.mean.high < -tolerance:
@@ -293,6 +322,11 @@ def _estimates(m: Measurement) -> list[Any]:
     ]
     if m.directed:
         found.append(estimate("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
+    if m.drawn:
+        note = (
+            f"to {m.drawn}, the way that most of it goes; decides nothing: near 0 the cue disturbs answers and draws them nowhere"
+        )
+        found.append(estimate("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
     return found
 
 
