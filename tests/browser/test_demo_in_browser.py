@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from test_page_in_browser import NOT_DRAWN, outline
 
-pytestmark = [pytest.mark.slow, pytest.mark.torch]
+# The first test waits for the whole demo: minutes of processor time, of which a busy machine gives few.
+pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.timeout(2700)]
 Visit = Callable[..., Any]
 
 
