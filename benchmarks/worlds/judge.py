@@ -18,7 +18,7 @@ import torch
 from benchmarks._digits import PLAN
 from benchmarks.worlds import place, rivals
 from benchmarks.worlds.kinds import PROJECTED, SIDE, TWO_TASKS, World
-from benchmarks.worlds.tables import ATTRIBUTE
+from benchmarks.worlds.tables import ATTRIBUTE, WITH_TWINS
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
@@ -343,7 +343,7 @@ class Bench:
         told |= _case("case", findings)
         if shown:
             known = truth.finding()
-            told |= _told("flips", known, "", known.seconds or 0.0) | _case("case with twins", [*findings, known])
+            told |= _told("flips", known, "", known.seconds or 0.0) | _case(WITH_TWINS, [*findings, known])
         return told | rivals.scores(evidence, self.tables.twins, attribute)
 
     def _result(self, name: str, evidence: Evidence, attribute: str) -> tuple[Any, Finding | None, str]:

@@ -123,7 +123,7 @@ def before_and_after(rows: pd.DataFrame) -> pd.DataFrame:
 def learnt_by_chance(rows: pd.DataFrame) -> Iterator[str]:
     """What the case's false alarms did learn, and how well `pull` follows the change that twins show."""
     signed = rows["directed"].abs()
-    for judge in (name for name in ("case", tables.TWINS[-1]) if f"{name} verdict" in rows):
+    for judge in (name for name in ("case", tables.WITH_TWINS) if f"{name} verdict" in rows):
         alarms = signed[rows["is_null"] & (rows[f"{judge} verdict"] == "shortcut")]
         moved = alarms[alarms >= TOLERANCE]
         told = f" ({moved.min():.2f} to {moved.max():.2f})" if len(moved) else ""

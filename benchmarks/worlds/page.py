@@ -91,7 +91,7 @@ def shipped(told: Numbers, command: str) -> calibration.Calibration:
     """What pages of audits show, of all that."""
     judges = {name: _rates(of) for name, of in told["judges"].items()}
     for name, of in told["with twins"].items():
-        if name != "case with twins":
+        if name != tables.WITH_TWINS:
             judges[name] = _rates(of, nulls=ALIGNED, note=_unaligned(of))
     if "short" in told:
         judges["short"] = _rates(

@@ -21,7 +21,8 @@ from rightreasons.calibration import CASE, PUBLISHED
 ATTRIBUTE = "cue"  # the one that a world plants; the others go with the label and no pixel shows them
 RELIES = 0.2  # true reliance from which a model counts as leaning on the cue
 EDGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.01)
-TWINS = ("flips", "case with twins")  # these see the intervention that the truth is measured by
+WITH_TWINS = "case with twins"
+TWINS = ("flips", WITH_TWINS)  # these see the intervention that the truth is measured by
 RIVALS = ("worst-group gap", "probe leakage", "Grad-CAM outside", "ShortKit-ML", "Cleanlab")
 OPEN = ("inconclusive", "not run")
 LEVEL = 0.95

@@ -150,21 +150,17 @@ def checks(j: Judged) -> list[Check]:
             name="worst-group accuracy has room to drop", passed=not j.floor,
             note=f"floor: it starts below {FLOOR:g}, so that the drop says little" if j.floor else "",
         ),
-        Check(
-            name="the conflict shortcut rate has room to rise", passed=not any("ceiling" in why for why in j.why), decides=True,
-            note=next((why for why in j.why if "ceiling" in why), ""),
-        ),
-        Check(
-            name="what was restored is substantial or nothing", passed=not any("halfway" in why for why in j.why), decides=True,
-            note=next((why for why in j.why if "halfway" in why), ""),
-        ),
-        Check(
-            name="what was restored is beyond shuffles or nothing", decides=True,
-            passed=not any("unproven" in why for why in j.why), note=next((why for why in j.why if "unproven" in why), ""),
+        *(
+            Check(name=name, passed=not said, note="; ".join(said), decides=True)
+            for name, said in (
+                ("the conflict shortcut rate has room to rise", _why(j, "ceiling")),
+                ("what was restored is substantial or nothing", _why(j, "halfway")),
+                ("what was restored is beyond shuffles or nothing", _why(j, "unproven")),
+            )
         ),
         Check(
             name="answers do not follow what was not restored", decides=True,
-            passed=None if is_followed(pull) is None else not any("followed" in why for why in j.why),
+            passed=None if is_followed(pull) is None else not _why(j, "followed"),
             note=say_pull(pull, m.attribute),
         ),
         Check(name="the probes converged", passed=all(one.converged for one in j.members)),
@@ -179,6 +175,10 @@ def checks(j: Judged) -> list[Check]:
         *_layers_there(j),
         *([Check(name="Grad-CAM before and after", passed=None, note=m.no_pictures)] if m.no_pictures else []),
     ]  # fmt: skip
+
+
+def _why(j: Judged, kind: str) -> list[str]:
+    return [why for why in j.why if why.startswith(kind)]
 
 
 def _layers_there(j: Judged) -> list[Check]:

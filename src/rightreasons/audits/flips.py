@@ -28,7 +28,6 @@ FEWEST_TWINS = 30
 TOLERANCE = 0.02  # mean change of probability that counts as reliance
 BINS = 40
 UNALIGNED = "no row with an aligned label"
-FLIPPED = (2, 3)  # the columns of `measure` that are shares of decisions
 
 
 def needs() -> tuple[Need, ...]:
@@ -160,10 +159,17 @@ def measure(
     one_way, drawn = (
         (np.full(len(keep), np.nan), "") if directed else _one_way(twin, difference, attribute, evidence.card.classes)
     )
-    columns = [change, absolute, flipped.astype(float), to_aligned, one_way]
-    labels = tuple(dict.fromkeys(sorted(names)))
-    columns += [np.where([name == g for name in names], change, np.nan) for g in labels]
-    found = _means(columns, test.cohort.subject, rng, B, level)
+    columns = {"change": change, "absolute": absolute, "flipped": flipped, "towards": to_aligned, "one way": one_way}
+    groups = {name: np.where([name == g for g in names], change, np.nan) for name in sorted(set(names))}
+    found = column_means(
+        {**columns, **groups},
+        rng=rng,
+        subject=test.cohort.subject,
+        shares=("flipped", "towards"),
+        B=B,
+        level=level,
+        reason=UNALIGNED,
+    )
     shown, captions, values, problem = _pictures(test, twin, change, names, evidence.card.classes, pictures)
     return Measurement(
         model=evidence.card.name,
@@ -176,20 +182,20 @@ def measure(
         without_twin=without,
         same_attribute=int(same.sum()),
         without_label=int(np.isnan(change).sum()),
-        mean=found[0],
-        absolute=found[1],
-        flips=found[2],
-        towards=found[3],
-        one_way=found[4],
+        mean=found["change"],
+        absolute=found["absolute"],
+        flips=found["flipped"],
+        towards=found["towards"],
+        one_way=found["one way"],
         drawn=drawn,
         change=change,
         flipped=flipped,
         group=names,
-        group_mean=np.array([i.value for i in found[5:]]),
-        group_low=np.array([i.low for i in found[5:]]),
-        group_high=np.array([i.high for i in found[5:]]),
-        group_size=np.array([names.count(g) for g in labels]),
-        group_name=labels,
+        group_mean=np.array([found[g].value for g in groups]),
+        group_low=np.array([found[g].low for g in groups]),
+        group_high=np.array([found[g].high for g in groups]),
+        group_size=np.array([names.count(g) for g in groups]),
+        group_name=tuple(groups),
         pictures=shown,
         captions=captions,
         picture_change=values,
@@ -221,15 +227,6 @@ def _paired(evidence: Evidence) -> tuple[Decisions, Decisions, int]:
         raise NotRun("no test row has a twin")
     pair = np.array([place[i] for i in ids[rows]], dtype=np.int64)
     return test.select(rows).decisions(), twin.select(pair).decisions(), len(ids) - len(rows)
-
-
-def _means(
-    columns: Sequence[np.ndarray], subject: np.ndarray | None, rng: np.random.Generator, B: int, level: float
-) -> list[Interval]:
-    """Mean of the defined values of each column, with its bootstrap interval."""
-    named = {str(k): column for k, column in enumerate(columns)}
-    shares = tuple(map(str, FLIPPED))
-    return list(column_means(named, rng=rng, subject=subject, shares=shares, B=B, level=level, reason=UNALIGNED).values())
 
 
 def _one_way(twin: Decisions, difference: np.ndarray, attribute: str | None, classes: Sequence[Any]) -> tuple[np.ndarray, str]:
@@ -304,7 +301,7 @@ def _sentence(m: Measurement, verdict: Verdict, tolerance: float) -> str:
     how = f"moves the predicted probability by {m.mean.value:.3f} ({m.mean.low:.3f} to {m.mean.high:.3f})"
     where = " towards the label that it stands for" if m.directed else ""
     flips = f" and flips {m.flips.value:.1%} of the decisions"
-    if not np.isnan(m.one_way.value):
+    if m.drawn:
         flips += f"; {m.one_way.value:.3f} ({m.one_way.low:.3f} to {m.one_way.high:.3f}) of it goes to {m.drawn}"
     if verdict == "shortcut":
         return f"Changing {cue} alone {how}{where}{flips}: the model relies on it."

@@ -91,14 +91,12 @@ class Store:
         for left in reversed(range(TRIES)):
             try:
                 self.fs.rm(full, recursive=True)
-            except FileNotFoundError:
-                if not self.fs.exists(full):
+                return
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not self.fs.exists(full):
                     return
-            except OSError:  # a folder that was filled again while it was emptied
                 if not left:
                     raise
-            else:
-                return
             threading.Event().wait(WAIT_SECONDS)
 
     def _write(self, target: str, write: Callable[[str], object]) -> None:
