@@ -17,6 +17,8 @@ DRIVERS = {"cli", "demo", "serve", "gate", "study", "__main__", "__init__"}
 # What each room of the numbers wing and of the ground floor may import, beside errors, families and progress.
 MAY_IMPORT = {
     "errors": set(),
+    "files": set(),
+    "measurements": {"stats"},
     "families": set(),
     "progress": set(),
     "display": set(),
@@ -27,7 +29,7 @@ MAY_IMPORT = {
     "partitions": {"data"},
     "evidence": {"data", "head"},
     "check": {"data", "evidence", "head", "stats"},
-    "audits": {"stats", "evidence", "findings", "data", "head", "partitions"},
+    "audits": {"stats", "measurements", "evidence", "findings", "data", "head", "partitions"},
     "calibration": set(),
     "report": {"findings", "case", "calibration"},
     "case": {"findings", "stats"},
@@ -36,7 +38,7 @@ MAY_IMPORT = {
     "exports": {"findings", "report", "case", "calibration"},
     "testing": {"audits", "stats", "evidence", "findings", "data", "head"},
 }
-GROUND = {"errors", "families", "progress", "display"}
+GROUND = {"errors", "families", "files", "progress", "display"}
 
 
 def _imports(file: Path) -> set[str]:

@@ -22,7 +22,7 @@ from benchmarks.worlds.kinds import World, worlds
 from rich.console import Console
 from rich.table import Table
 
-from rightreasons.findings import write_atomically
+from rightreasons.files import write
 from rightreasons.progress import track
 
 NEEDS_GPU = False
@@ -78,8 +78,8 @@ def _world(world: World, folder: Path, tests: int, end: float) -> None:
     found = judged(world, tests)
     packed = io.BytesIO()
     np.savez_compressed(packed, **found.arrays)  # type: ignore[arg-type]
-    write_atomically(folder / f"{world.name}.npz", packed.getvalue())
-    write_atomically(folder / f"{world.name}.json", json.dumps(found.rows).encode())  # last: it says that the world is finished
+    write(folder / f"{world.name}.npz", packed.getvalue())
+    write(folder / f"{world.name}.json", json.dumps(found.rows).encode())  # last: it says that the world is finished
 
 
 def show_truth(rows: pd.DataFrame) -> None:

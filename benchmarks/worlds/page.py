@@ -19,7 +19,8 @@ import pandas as pd
 from benchmarks.worlds import outside, tables
 
 from rightreasons import calibration
-from rightreasons.findings import Bars, Curves, Exhibit, write_atomically
+from rightreasons.files import write
+from rightreasons.findings import Bars, Curves, Exhibit
 from rightreasons.report.figures import draw
 from rightreasons.report.standalone import standalone
 
@@ -208,7 +209,7 @@ def _seed(folder: Path) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, text.encode())
+    write(path, text.encode())
 
 
 if __name__ == "__main__":

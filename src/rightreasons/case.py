@@ -14,7 +14,8 @@ from typing import NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rightreasons.errors import DataError
-from rightreasons.findings import ROWS, Estimate, Finding, Row, Table, Verdict, write_atomically
+from rightreasons.files import write
+from rightreasons.findings import ROWS, Estimate, Finding, Row, Table, Verdict
 from rightreasons.stats.resampling import benjamini_hochberg
 
 WEIGHT: Mapping[str, float] = {"behaviour": 1.0, "reliance": 1.0, "place": 0.25}
@@ -150,7 +151,7 @@ class Sheet(BaseModel):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         path = Path(folder) / "sheet.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self.model_dump_json(indent=1).encode())
+        write(path, self.model_dump_json(indent=1))
         return path
 
     @classmethod

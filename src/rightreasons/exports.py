@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
+from rightreasons import files
 from rightreasons.calibration import calibration
 from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError, SettingError
@@ -38,7 +39,6 @@ from rightreasons.findings import (
     Table,
     as_line,
     file_name,
-    write_atomically,
 )
 from rightreasons.progress import track
 from rightreasons.report import report
@@ -202,7 +202,7 @@ def _tables(suffix: str, write: Callable[[pd.DataFrame, Path], None]) -> Callabl
 
 def _csv(table: pd.DataFrame, path: Path) -> None:
     guarded = table.rename(columns=_no_formula).map(_no_formula)
-    write_atomically(path, guarded.to_csv(index=False).encode("utf-8", "backslashreplace"))
+    files.write(path, guarded.to_csv(index=False).encode("utf-8", "backslashreplace"))
 
 
 def _no_formula(value: Any) -> Any:
@@ -340,7 +340,7 @@ def _pdf(source: _Source, to: Path) -> int:
             page = report(source.findings, Path(place) / "report.html", sheet=Sheet.read(source.folder))
         _browse(page.resolve(), f"--print-to-pdf={made}", "--no-pdf-header-footer", made=made)
         to.mkdir(parents=True, exist_ok=True)
-        write_atomically(to / "report.pdf", made.read_bytes())
+        files.write(to / "report.pdf", made.read_bytes())
     return 1
 
 
@@ -406,7 +406,7 @@ def _write(path: Path, text: str) -> None:
 
 def _save(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data)
+    files.write(path, data)
 
 
 KINDS: dict[str, Callable[[_Source, Path], int]] = {

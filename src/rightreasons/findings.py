@@ -18,19 +18,19 @@ import os
 import platform
 import re
 import struct
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias, get_args
 
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rightreasons.errors import DataError
+from rightreasons.files import write
 
 Verdict: TypeAlias = Literal["shortcut", "no evidence", "inconclusive"] | None
 Row: TypeAlias = Literal["behaviour", "encoding", "reliance", "place", "remedy"]
@@ -116,6 +116,7 @@ class Check(_Data):
 
     Parameters
     ----------
+    id : its stable name in code, for whoever asks about one check; never shown
     passed : None where it could not be judged
     decides : whether failing it makes the verdict `inconclusive`
     """
@@ -124,6 +125,7 @@ class Check(_Data):
     passed: bool | None
     note: str = ""
     decides: bool = False
+    id: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------------- exhibits
@@ -154,6 +156,22 @@ class _Exhibit(_Data):
         return fields
 
 
+class WithLimits(Protocol):
+    """A number with its limits, and a reason where it is undefined: what intervals and estimates have in common."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
 class Cell(_Data):
     """A number in a table that has an interval, or a reason why there is none."""
 
@@ -179,6 +197,11 @@ class Cell(_Data):
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"a table cell's low {self.low} lies above its high {self.high}; swap them")
         return self
+
+    @classmethod
+    def of(cls, number: WithLimits) -> Self:
+        """A number with limits (an interval, an estimate) as a cell."""
+        return cls(value=number.value, low=number.low, high=number.high, reason=number.reason)
 
 
 class Table(_Exhibit):
@@ -517,7 +540,7 @@ class Finding(_Data):
         """Write `folder/findings/<name>.json` under a temporary name and rename it; returns the path."""
         path = Path(folder) / "findings" / (file_name(self.name) + self.SUFFIX)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self.to_json().encode())
+        write(path, self.to_json())
         return path
 
     @classmethod
@@ -727,27 +750,6 @@ def file_name(name: str) -> str:
     if len(encoded.encode()) <= 180:
         return encoded
     return encoded.encode()[:150].decode("utf-8", "ignore") + "~" + hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write to a temporary name beside `path`, then rename: readers see the old file or the whole new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def _short(value: float) -> str:

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rightreasons.case import Case, cases
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
-from rightreasons.findings import Estimate, Finding, Verdict, as_line, as_xml, write_atomically
+from rightreasons.files import write
+from rightreasons.findings import Estimate, Finding, Verdict, as_line, as_xml
 
 Outcome = Literal["passed", "failed", "skipped"]
 Pattern = Annotated[str, Field(min_length=1)]
@@ -190,7 +191,7 @@ class Judgement:
     def save_junit(self, path: str | os.PathLike[str], name: str = "rightreasons") -> Path:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, self.junit(name))
+        write(target, self.junit(name))
         return target
 
 

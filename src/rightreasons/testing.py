@@ -158,11 +158,20 @@ def _check_measurement(name: str, module: Any, models: Mapping[str, Evidence], s
     one = module.measure(next(iter(models.values())), rng=np.random.default_rng(0), **families.accepted(module.measure, full))
     _expect(dataclasses.is_dataclass(one), f"{name}: a measurement is a dataclass")
     _expect(one.__dataclass_params__.frozen, f"{name}: a measurement is frozen")
-    flat = (np.ndarray, int, float, str, bool, np.generic, Interval, type(None))
-    for item in dataclasses.fields(one):
-        value = getattr(one, item.name)
-        plain = isinstance(value, flat) or (isinstance(value, tuple) and all(isinstance(v, str) for v in value))
-        _expect(plain, f"{name}: {item.name} of a measurement is a {type(value).__name__}; arrays, numbers and strings expected")
+    _check_storable(name, one)
+
+
+def _check_storable(name: str, piece: Any) -> None:
+    """Arrays, numbers, texts and intervals, or pieces that hold such."""
+    plain = (np.ndarray, int, float, str, bool, np.generic, Interval, type(None))
+    for item in dataclasses.fields(piece):
+        value = getattr(piece, item.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, Interval):
+            _check_storable(name, value)
+            continue
+        is_plain = isinstance(value, plain) or (isinstance(value, tuple) and all(isinstance(v, str) for v in value))
+        kind = type(value).__name__
+        _expect(is_plain, f"{name}: {item.name} of a measurement is a {kind}; arrays, numbers and strings expected")
 
 
 def _check_unknown(name: str, models: Mapping[str, Evidence]) -> None:

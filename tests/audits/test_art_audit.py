@@ -11,12 +11,12 @@ from rightreasons import audits, testing
 from rightreasons.audits import _art_page, art, audit, audit_all
 from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial, joint_effect, judge
 from rightreasons.audits._art_runs import Audit, Procedure, Readout, Sample, Stage, run_controls
-from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Table
 from rightreasons.head import Head, Layer, linear_head
+from rightreasons.measurements import load_measurement, save_measurement
 from rightreasons.stats.groups import conflict_shortcut_rate, worst_group_accuracy
 from rightreasons.stats.resampling import Interval
 

@@ -10,7 +10,6 @@ from PIL import Image
 from scipy import stats
 
 from rightreasons.audits import audit, audit_all, oscar
-from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.audits._oscar_checks import WANDERING
 from rightreasons.audits._oscar_model import balanced_rows, without_direction
 from rightreasons.audits._pull import FOLLOWS
@@ -19,6 +18,7 @@ from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
 from rightreasons.head import Head, Layer
+from rightreasons.measurements import load_measurement, save_measurement
 from rightreasons.stats import probes
 
 FAST = {"B": 199, "pictures": 0}

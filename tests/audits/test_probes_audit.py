@@ -179,7 +179,7 @@ def test_without_audit_rows_or_attribute_it_is_not_run(rng):
 
 def test_the_readings_of_a_model_are_columns_of_a_table() -> None:
     from rightreasons.audits import probes
-    from rightreasons.audits._contract import scalars
+    from rightreasons.measurements import scalars
     from rightreasons.testing import synthetic_evidence
 
     m = probes.measure(synthetic_evidence(), rng=np.random.default_rng(0), B=50)

@@ -10,7 +10,6 @@ from scipy.special import softmax
 
 import rightreasons as rr
 from rightreasons.audits import needs_of, sdi
-from rightreasons.audits._contract import load_measurement, save_measurement, scalars
 from rightreasons.audits._sdi_effect import Effects, at_working_point, taken
 from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
 from rightreasons.data.cohort import Cohort
@@ -18,6 +17,7 @@ from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Gallery, Table
 from rightreasons.head import Head, Layer, linear_head
+from rightreasons.measurements import load_measurement, save_measurement, scalars
 
 N, D = 400, 8
 OPERATORS = (

@@ -12,12 +12,12 @@ from sklearn.metrics import roc_auc_score
 
 from rightreasons import testing
 from rightreasons.audits import audit, short
-from rightreasons.audits._contract import load_measurement, save_measurement
 from rightreasons.audits._short_measure import Settings, encoding, rows_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
+from rightreasons.measurements import load_measurement, save_measurement
 from rightreasons.report.figures import draw
 from rightreasons.stats import probes
 from rightreasons.stats.resampling import exchange_within_label, p_value, resamples

@@ -11,11 +11,11 @@ from PIL import Image
 
 from rightreasons import testing
 from rightreasons.audits import _overlay, _tsi_arrays, _tsi_compare, _tsi_tables, audit, audit_all, tsi
-from rightreasons.audits._contract import load_measurement, save_measurement, scalars
 from rightreasons.audits._pull import FOLLOWS
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence
+from rightreasons.measurements import load_measurement, save_measurement, scalars
 from rightreasons.stats import tokens
 
 GRID = (14, 14)

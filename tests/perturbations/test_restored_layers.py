@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 from rightreasons.audits import Need, _art_layers, art, audit, needs_of  # noqa: E402
 from rightreasons.audits._art_pictures import gradcam  # noqa: E402
 from rightreasons.audits._art_runs import Procedure, complete  # noqa: E402
-from rightreasons.audits._contract import load_measurement, save_measurement  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
 from rightreasons.findings import Bars, Table  # noqa: E402
+from rightreasons.measurements import load_measurement, save_measurement  # noqa: E402
 from rightreasons.models.batches import batches  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.extraction import extract  # noqa: E402

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
 from rightreasons.errors import DataError
+from rightreasons.measurements import load_measurement, made_from, save_measurement, scalars
 from rightreasons.stats.resampling import Interval
 from rightreasons.study import Study
 from rightreasons.study.record import locked, read_json, write_json, write_table

@@ -10,9 +10,9 @@ from itertools import groupby
 
 import numpy as np
 
-from rightreasons.audits._contract import spread
 from rightreasons.audits._pull import NOT_MEASURED, is_followed, mean_pull, say_pull
 from rightreasons.findings import Verdict
+from rightreasons.measurements import spread
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, p_value
 from rightreasons.stats.units import over_seeds

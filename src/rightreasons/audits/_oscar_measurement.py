@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rightreasons.audits._contract import spread
 from rightreasons.audits._pull import NOT_MEASURED
+from rightreasons.measurements import spread
 from rightreasons.stats.profiles import SortedRanks, bootstrap_profiles, rank_regions
 from rightreasons.stats.resampling import Counts, Interval
 

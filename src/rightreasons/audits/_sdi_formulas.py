@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightreasons.errors import DataError, SettingError
-from rightreasons.findings import write_atomically
+from rightreasons.files import write
 from rightreasons.head import Head
 
 COMPONENTS = ("S_nc", "R_sc", "AUC_nc")
@@ -118,7 +118,7 @@ class Panel:
     def save(self, path: str | Path) -> Path:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({"format": PANEL_FORMAT, **asdict(self)}, indent=1, allow_nan=False).encode())
+        write(path, json.dumps({"format": PANEL_FORMAT, **asdict(self)}, indent=1, allow_nan=False).encode())
         return path
 
     @classmethod

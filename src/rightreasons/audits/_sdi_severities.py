@@ -11,7 +11,7 @@ from typing import Any
 from rightreasons.errors import DataError, SettingError
 from rightreasons.evidence import Recipe
 from rightreasons.families import suggest
-from rightreasons.findings import write_atomically
+from rightreasons.files import write
 
 REFERENCE = {
     "border": 0.3,
@@ -94,7 +94,7 @@ class Severities:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
-        write_atomically(path, text.encode())
+        write(path, text.encode())
         return path
 
     @classmethod

@@ -13,12 +13,13 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from rightreasons.audits._contract import refuse_mixed_cases, spread
+from rightreasons.audits._contract import refuse_mixed_cases
 from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Card, Evidence, View
 from rightreasons.families import suggest
 from rightreasons.head import outputs_for
+from rightreasons.measurements import spread
 from rightreasons.stats import fairness, groups, probes, resampling
 from rightreasons.stats.resampling import Interval, Resamples, exchange_within_label, interval, resamples
 

@@ -11,11 +11,11 @@ from scipy.special import softmax
 
 from rightreasons.audits import _tsi_arrays as names
 from rightreasons.audits._alignment import alignment_of, say_alignment
-from rightreasons.audits._contract import spread
 from rightreasons.audits._pull import NOT_MEASURED, pull_beside
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.evidence import Evidence, View
+from rightreasons.measurements import spread
 from rightreasons.stats import tokens
 from rightreasons.stats.resampling import Interval
 

@@ -13,13 +13,14 @@ from typing import Any, Literal
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases, spread
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.families import suggest
 from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.head import outputs_for
+from rightreasons.measurements import spread
 from rightreasons.stats import calibration, fairness, groups
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, whole

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases, spread
+from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Row, Table
+from rightreasons.measurements import spread
 from rightreasons.stats import probes
 from rightreasons.stats.resampling import Interval, resamples
 

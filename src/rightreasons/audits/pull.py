@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate, spread
+from rightreasons.audits._contract import Context, Need, Role, estimate
 from rightreasons.audits._pull import NO_SIDES, Pull, drawn, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Exhibit, Finding, Row, Verdict
+from rightreasons.measurements import spread
 from rightreasons.stats import groups
 from rightreasons.stats.resampling import Interval, exchange_within_label, p_value
 

@@ -14,10 +14,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rightreasons import files
 from rightreasons.calibration import CASE, calibration
 from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError
-from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap, write_atomically
+from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap
 from rightreasons.report import figures, wording
 
 HERE = Path(__file__).parent
@@ -42,7 +43,7 @@ def write(
     text = render(findings, title=title, subtitle=subtitle, sheet=sheet, lead=lead)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, text.encode("utf-8", "backslashreplace"))
+    files.write(target, text.encode("utf-8", "backslashreplace"))
     return target
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.errors import SettingError
+from rightreasons.files import write
 from rightreasons.findings import Finding
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
@@ -17,7 +18,7 @@ from rightreasons.stats.resampling import task_rng
 from rightreasons.study import toml
 from rightreasons.study.choose import Depth, choose
 from rightreasons.study.plan import read_source
-from rightreasons.study.record import PLAIN, write
+from rightreasons.study.record import PLAIN
 from rightreasons.study.regimes import known as training_settings
 from rightreasons.study.regimes import refuse_unknown
 from rightreasons.study.sheet import sheet_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightreasons.audits._contract import spread
 from rightreasons.evidence import Decisions
+from rightreasons.measurements import spread
 from rightreasons.stats import calibration, groups
 from rightreasons.stats.resampling import interval, resamples, task_rng, whole
 

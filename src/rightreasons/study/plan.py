@@ -25,12 +25,13 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
+from rightreasons.files import write, write_json
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import curves, engines, overall, regimes, severities
 from rightreasons.study.performance import performance
-from rightreasons.study.record import PLAIN, PLAN, Study, write, write_json
+from rightreasons.study.record import PLAIN, PLAN, Study
 from rightreasons.study.references import References, read_audit, with_groups
 from rightreasons.study.regimes import DECODING, Point
 from rightreasons.study.regimes import refuse_unknown as _refuse_unknown

@@ -18,7 +18,6 @@ Every file is written under another name and renamed, so that it is whole wherev
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,13 +30,14 @@ import pandas as pd
 
 from rightreasons import families
 from rightreasons.audits import Need, needs_of
-from rightreasons.audits._contract import load_measurement, measured_class
 from rightreasons.data.cohort import Cohort
 from rightreasons.display import table
 from rightreasons.errors import DataError
 from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
+from rightreasons.files import read_json, replacing, write_json
 from rightreasons.findings import Finding, file_name
+from rightreasons.measurements import load_measurement, measured_class
 from rightreasons.study import roles
 
 PLAN, RUN, ROW, TABLE, CONCLUDED = "plan.json", "run.json", "row.json", "table.parquet", "concluded.json"
@@ -226,10 +226,6 @@ def columns(plan: Mapping[str, Any]) -> dict[str, Any]:
 # ---- files ---------------------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
-
-
 def _read(path: Path) -> Any:
     """What a file holds, None where there is none; one step, for a unit's folder may be replaced while it is watched."""
     try:
@@ -238,25 +234,12 @@ def _read(path: Path) -> Any:
         return None
 
 
-def write_json(path: Path, data: Any) -> None:
-    write(path, (json.dumps(data, indent=1) + "\n").encode())
-
-
-def write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    partial.replace(path)
-
-
 def write_table(frame: pd.DataFrame, path: Path) -> Path:
     """Write Parquet under another name and rename it; a column of several kinds of value is written as text."""
     kinds = {str(name): {type(v) for v in frame[name] if v is not None} for name in frame if frame[name].dtype == object}
     frame = frame.assign(**{name: frame[name].map(_text) for name, found in kinds.items() if len(found) > 1})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    frame.to_parquet(partial, index=False)
-    partial.replace(path)
+    with replacing(path) as partial:
+        frame.to_parquet(partial, index=False)
     return path
 
 

@@ -26,10 +26,10 @@ import pandas as pd
 import torch
 
 from rightreasons import families
-from rightreasons.audits._contract import load_measurement, made_from, save_measurement, scalars
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun, TrainingError
 from rightreasons.evidence import Decisions, Evidence
+from rightreasons.measurements import load_measurement, made_from, save_measurement, scalars
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import CURVES, evaluate, train

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from rightreasons import families
-from rightreasons.audits._contract import scalars, subjects_of
+from rightreasons.audits._contract import subjects_of
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.findings import Cell, Check, Finding, Table, Verdict, file_name, not_run
+from rightreasons.measurements import scalars
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng
 from rightreasons.stats.units import over_seeds

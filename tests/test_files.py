@@ -1,0 +1,28 @@
+"""A file is seen whole, or as it was before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rightreasons.files import read_json, replacing, write, write_json
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    assert read_json(write_json(tmp_path / "new" / "one.json", {"a": [1, None]})) == {"a": [1, None]}
+    assert write(tmp_path / "text", "µ").read_text() == "µ"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "one", b"old")
+    with pytest.raises(RuntimeError), replacing(tmp_path / "one") as partial:
+        partial.write_bytes(b"half")
+        raise RuntimeError
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]
+    assert (tmp_path / "one").read_bytes() == b"old"
+
+
+def test_others_may_read_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    assert write(tmp_path / "one", b"").stat().st_mode == (tmp_path / "plain").stat().st_mode
