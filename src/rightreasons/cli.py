@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rightreasons.findings import Finding
     from rightreasons.models.classifier import Classifier
     from rightreasons.study import Study
-    from rightreasons.study.choose import Depth
+    from rightreasons.study.file import Depth
 
 app = typer.Typer(
     name="rightreasons",
@@ -250,20 +250,31 @@ def _cohort(manifest: Path, shared: dict[str, Any]) -> Cohort:
 
 def _classifier(shared: dict[str, Any], **defaults: Any) -> Classifier:
     """The model that the options name; `defaults` are settings of `Classifier.load` for what they do not say."""
-    from rightreasons.models.classifier import Classifier
+    from rightreasons.study.entrances import is_saved_model, opened_or_loaded
 
+    spec, settings = _spec(shared), model_settings(shared)
+    every = settings if is_saved_model(spec) else {**defaults, **settings}
+    return opened_or_loaded(spec, every, spelled=_option_name)
+
+
+def _spec(shared: dict[str, Any]) -> str:
     spec = shared.get("model")
     if spec is None:
         raise SettingError("no model: give --model timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME or package.module:factory")
-    settings = model_settings(shared)
-    if (Path(spec) / "model.json").is_file():
-        if settings:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-            raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
-        opened = Classifier.open(spec)
-        opened.card.setdefault("name", Path(spec).resolve().name)
-        return opened
-    return Classifier.load(spec, **{**defaults, **settings})
+    return str(spec)
+
+
+def _option_name(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
+
+
+def _without_none(value: Any) -> Any:
+    """Plain data without what was not given: a study.toml has no word for nothing."""
+    if isinstance(value, dict):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------------
@@ -328,7 +339,8 @@ def audit(
     if manifest is not None and manifest.suffix == ".toml":
         given = {"predictions": predictions, "start": start, "audits": audits, "aligned": aligned, "set": settings, **shared}
         _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [])])
-        from rightreasons.study.asked import audit_study, default_folder
+        from rightreasons.study.entrances import audit_study
+        from rightreasons.study.planner import default_folder
 
         place = out or default_folder(manifest)
         _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
@@ -342,7 +354,8 @@ def audit(
     if predictions is not None:
         _show(*_audit_predictions(predictions, out, chosen, tables, references, seed, shared))
         return
-    from rightreasons.study.asked import absolute, run
+    from rightreasons.study.entrances import audit_file
+    from rightreasons.study.file import absolute, checked
 
     _warn_of_random_weights(shared)
     extraction = {"batch": batch, **_where(shared)}
@@ -355,8 +368,8 @@ def audit(
         "extract": {key: value for key, value in extraction.items() if key != "batch" or value != 32},
         "audits": tables,
     }
-    asked = {key: value for key, value in asked.items() if value != {}}
-    findings = run(absolute(asked, Path()), out, depth=depth, say=_line)
+    asked = _without_none({key: value for key, value in asked.items() if value != {}})
+    findings = audit_file(checked(absolute(asked, Path()), "the command line"), out, depth=depth, say=_line)
     _show(findings, out / "report.html")
 
 
@@ -602,8 +615,8 @@ def verify(
 ) -> None:
     """Check a study against the output checklist, unit by unit; exit status 1 where something is missing."""
     from rightreasons.study import Study
-    from rightreasons.study.verify import notes, to_json
-    from rightreasons.study.verify import verify as run
+    from rightreasons.study.checklist import notes, to_json
+    from rightreasons.study.checklist import verify as run
 
     study = Study.open(folder)
     gaps = run(study)
@@ -642,34 +655,34 @@ def _depth(quick: bool, full: bool) -> Depth | None:
 
 def _refuse_beside_a_study(given: list[str]) -> None:
     if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        options = ", ".join(_option_name(name) for name in given)
         raise SettingError(f"a study.toml says what is audited and how: write it there and leave out {options}")
 
 
 def _model_table(shared: dict[str, Any]) -> dict[str, Any]:
     """[model] of a study.toml from the shared options."""
-    spec, settings = shared.get("model"), model_settings(shared)
-    if spec is None:
-        raise SettingError("no model: give --model timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME or package.module:factory")
-    if settings and (Path(spec) / "model.json").is_file():
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+    from rightreasons.study.entrances import is_saved_model
+
+    spec, settings = _spec(shared), model_settings(shared)
+    if settings and is_saved_model(spec):
+        options = ", ".join(map(_option_name, settings))
         raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
     return {"model": spec, **settings}
 
 
 def _studied(source: Path) -> tuple[Path, dict[str, Any], Classifier | None]:
     """The table, its columns and the model of a study.toml, for `check`."""
-    from rightreasons.study.asked import classifier_of, read
+    from rightreasons.study.entrances import opened_or_loaded
+    from rightreasons.study.file import read
 
-    asked = read(source)
-    data = dict(asked.get("data", {}))
-    if "manifest" not in data:
+    file = read(source)
+    if file.data is None or file.data.manifest is None:
         raise SettingError(f"{source} names no manifest in [data]: there is no table to check")
-    manifest = Path(data.pop("manifest"))
-    table = asked.get("model") or next(iter(asked.get("architectures", {}).values()), None)
-    if table is None or ("checkpoint" not in table and "model" not in asked):
-        return manifest, data, None  # networks that are still to be trained have nothing to check
-    return manifest, data, classifier_of({key: value for key, value in table.items() if key != "start"})
+    manifest, columns = Path(file.data.manifest), file.data.keywords
+    table = file.model or next(iter(file.architectures.values()))
+    if table.model is None or (file.model is None and "checkpoint" not in table.keywords):
+        return manifest, columns, None  # networks that are still to be trained have nothing to check
+    return manifest, columns, opened_or_loaded(table.model, table.keywords)
 
 
 def _audit_predictions(
@@ -684,8 +697,8 @@ def _audit_predictions(
     from rightreasons.audits import audit_all
     from rightreasons.evidence import Evidence
     from rightreasons.report import report as write
-    from rightreasons.study.record import save_findings
-    from rightreasons.study.sheet import sheet_of
+    from rightreasons.study.data_sheet import sheet_of
+    from rightreasons.study.folder import save_findings
 
     for name in MODEL:
         if shared.get(name) is not None:

@@ -21,7 +21,7 @@ from rightreasons.perturbations.calibration import calibrate
 from rightreasons.remedy import own_finding, remedy
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng
-from rightreasons.study.sheet import imbalance, sheet_of
+from rightreasons.study.data_sheet import imbalance, sheet_of
 
 AGREEMENT = 0.95
 SMALL: Mapping[str, Any] = {"num_classes": 2, "size": (32, 32), "mean": 0.5, "std": 0.5}

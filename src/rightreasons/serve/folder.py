@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from rightreasons.errors import DataError
 from rightreasons.findings import Finding
-from rightreasons.study.record import DONE, FAILED, PLAN, PLANNED, ROW, RUN, RUNNING, Study
+from rightreasons.study.folder import DONE, FAILED, PLAN, PLANNED, ROW, RUN, RUNNING, Study
 
 T = TypeVar("T")
 

@@ -1,5 +1,5 @@
 """Studies: many models, planned in one file, run once, resumed after anything, tabulated; read without torch."""
 
-from rightreasons.study.record import Study
+from rightreasons.study.folder import Study
 
 __all__ = ["Study"]

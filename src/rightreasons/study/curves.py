@@ -16,12 +16,13 @@ from rightreasons.families import suggest
 from rightreasons.findings import Bars, Cell, Curves, Estimate, Exhibit, Finding, Heatmap, Row, Table
 from rightreasons.stats.resampling import Interval
 from rightreasons.stats.units import over_seeds
-from rightreasons.study.record import DONE, Study
+from rightreasons.study.file import Curve
+from rightreasons.study.folder import DONE, Study
+from rightreasons.study.plan import CurvePlan
 from rightreasons.study.roles import TEST
 
 NAMES = ("regime", "architecture")  # what units may be compared by beside the axes; their values have no order
 AXIS = "axis_"  # how columns that hold axes begin in estimates.parquet
-KEYS = ("y", "x")
 FEWEST_LEVELS = 3  # for a rank correlation
 
 
@@ -35,18 +36,13 @@ class Concluded:
     alone: Mapping[str, Finding]
 
 
-def read(name: str, table: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+def read(name: str, table: Curve, axes: Mapping[str, Sequence[Any]]) -> CurvePlan:
     """A table [curves.NAME] of a file: what is drawn against what."""
-    where, known = f"[curves.{name}]", [*axes, *NAMES]
-    for key in table:
-        if key not in KEYS:
-            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, KEYS)}")
-    if "y" not in table:
-        raise SettingError(f'{where} needs y: an audit, "AUDIT: NAME OF AN ESTIMATE", or a column of table.parquet')
-    x = table.get("x", next(iter(axes), ""))
+    known = [*axes, *NAMES]
+    x = next(iter(axes), "") if table.x is None else table.x
     if x not in known:
-        raise SettingError(f"{where} x = {x!r} is nothing that the units differ in; {suggest(str(x), known)}")
-    return {"y": str(table["y"]), "x": str(x)}
+        raise SettingError(f"[curves.{name}] x = {x!r} is nothing that the units differ in; {suggest(str(x), known)}")
+    return CurvePlan(y=table.y, x=x)
 
 
 def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
@@ -57,14 +53,14 @@ def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
     rows, groups = [], study.groups()
     for case in concluded:
         for model, finding in {"": case.finding, **case.alone}.items():
-            told = study.plan["units"][model] if model else None
+            told = study.plan.units[model] if model else None
             for number, estimate in enumerate(finding.estimates):
                 rows.append(
                     {
                         "audit": case.audit,
                         **_named(study, case.group, groups.get(case.group, [])),
                         "model": model,
-                        "seed": told["seed"] if told else None,
+                        "seed": told.seed if told else None,
                         "estimate": estimate.name,
                         "headline": number == 0,
                         **{
@@ -82,11 +78,11 @@ def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
 def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
     """Curves of what [curves] asks for, and of every audit's headline along every axis."""
     found = []
-    for name, asked in study.plan["curves"].items():
-        found.append(_finding(study, f"curves-{name}", asked["y"], asked["x"], points(study, frame, asked["y"])))
-    for audit, told in study.plan["audits"].items():
-        for axis in study.plan["axes"] if told["subject"] == TEST else ():
-            if {"y": audit, "x": axis} not in study.plan["curves"].values():
+    for name, asked in study.plan.curves.items():
+        found.append(_finding(study, f"curves-{name}", asked.y, asked.x, points(study, frame, asked.y)))
+    for audit, told in study.plan.audits.items():
+        for axis in study.plan.axes if told.subject == TEST else ():
+            if CurvePlan(y=audit, x=axis) not in study.plan.curves.values():
                 found.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, points(study, frame, audit)))
     return [finding for finding in found if finding is not None]
 
@@ -96,8 +92,8 @@ def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
 
 def _named(study: Study, group: tuple[str, ...], units: list[str]) -> dict[str, Any]:
     """Architecture, regime and axes of a case; a family of models has no axes."""
-    axes = study.plan["units"][units[0]]["axes"] if units else {}
-    return {"architecture": group[0], "regime": group[1], **{f"{AXIS}{key}": axes.get(key) for key in study.plan["axes"]}}
+    axes = study.plan.units[units[0]].axes if units else {}
+    return {"architecture": group[0], "regime": group[1], **{f"{AXIS}{key}": axes.get(key) for key in study.plan.axes}}
 
 
 @dataclass(frozen=True)
@@ -113,9 +109,9 @@ class Points:
 def points(study: Study, frame: pd.DataFrame, y: str) -> Points:
     """The values of `y`: an audit's headline, one of its estimates, or a column of the table."""
     audit, _, name = y.partition(":")
-    if audit in study.plan["audits"]:
-        module = families.member("audits", study.plan["audits"][audit]["method"])
-        rows = frame[(frame["audit"] == audit) & (frame["model"] != "") & ~frame["regime"].isin(list(study.plan["references"]))]
+    if audit in study.plan.audits:
+        module = families.member("audits", study.plan.audits[audit].method)
+        rows = frame[(frame["audit"] == audit) & (frame["model"] != "") & ~frame["regime"].isin(list(study.plan.references))]
         rows = rows[rows["estimate"] == name.strip()] if name else rows[rows["headline"].astype(bool)]
         what = f"{audit}: {' or '.join(dict.fromkeys(rows['estimate']))}" if len(rows) else y
         if not len(rows):
@@ -131,14 +127,14 @@ def _column(study: Study, y: str) -> pd.DataFrame:
     if y not in table:
         return pd.DataFrame(columns=["model", "architecture", "regime", "seed", "value", "low", "high"])
     rows = []
-    for unit, told in study.plan["units"].items():
-        if told["regime"] in study.plan["references"] or told["train"].get("target") or table.loc[unit, "status"] != DONE:
+    for unit, told in study.plan.units.items():
+        if told.regime in study.plan.references or told.train.get("target") or table.loc[unit, "status"] != DONE:
             continue
-        axes = {f"{AXIS}{key}": told["axes"].get(key) for key in study.plan["axes"]}
+        axes = {f"{AXIS}{key}": told.axes.get(key) for key in study.plan.axes}
         values = {
             key: table.loc[unit].get(column, np.nan) for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high"))
         }
-        named = {"model": unit, **{key: told[key] for key in ("architecture", "regime", "seed")}}
+        named = {"model": unit, **{key: getattr(told, key) for key in ("architecture", "regime", "seed")}}
         rows.append({**named, **axes, **values})
     return pd.DataFrame(rows)
 
@@ -149,7 +145,7 @@ def _finding(study: Study, name: str, y: str, x: str, points: Points) -> Finding
     frame = points.frame[points.frame[column].notna()] if column in points.frame else points.frame[:0]
     levels = _levels(study, x, frame[column].unique().tolist() if len(frame) else [])
     if len(levels) < 2 or not frame["value"].notna().any():
-        if name in {f"curves-{asked}" for asked in study.plan["curves"]}:
+        if name in {f"curves-{asked}" for asked in study.plan.curves}:
             return Finding(
                 name=name, audit="curves", question=f"How does {y} change with {x}?", row=points.row,
                 not_run=f"fewer than two values of {x} have a number {y!r}: no finished unit has it, or it has another name",
@@ -166,7 +162,7 @@ def _finding(study: Study, name: str, y: str, x: str, points: Points) -> Finding
         exhibits=tuple(_exhibits(points, x, levels, series, frame, column)),
         model=", ".join(series),
         settings={"y": y, "x": x},
-        seed=study.plan["seed"],
+        seed=study.plan.seed,
     )
 
 
@@ -174,7 +170,7 @@ def _levels(study: Study, x: str, present: list[Any]) -> list[Any]:
     """Values of x in their order: numbers by size, names as in the file."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
         return sorted(present)
-    listed = study.plan["axes"].get(x) or sorted(map(str, present))
+    listed = study.plan.axes.get(x) or sorted(map(str, present))
     return [value for value in listed if value in present]
 
 
@@ -191,7 +187,7 @@ def _over(rows: pd.DataFrame) -> Interval:
 
 def _series(study: Study, frame: pd.DataFrame, x: str) -> Iterable[tuple[str, pd.DataFrame]]:
     """Lines: units that are equal in all but x and the seed, called by what they differ in."""
-    keys = [key for key in (*NAMES, *(f"{AXIS}{axis}" for axis in study.plan["axes"])) if key not in (x, f"{AXIS}{x}")]
+    keys = [key for key in (*NAMES, *(f"{AXIS}{axis}" for axis in study.plan.axes)) if key not in (x, f"{AXIS}{x}")]
     text = frame[keys].astype(object).where(frame[keys].notna(), "").astype(str)
     varying = [key for key in keys if text[key].nunique() > 1] or [key for key in keys if key in NAMES]
     for values, rows in text.groupby(varying, sort=False):  # a tuple of values, also of a single key

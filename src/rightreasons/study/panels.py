@@ -14,7 +14,7 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.findings import file_name
-from rightreasons.study.record import DONE, Study
+from rightreasons.study.folder import DONE, Study
 from rightreasons.study.roles import cases
 
 PANEL = "panel"
@@ -22,12 +22,12 @@ PANEL = "panel"
 
 def place(study: Study, name: str, group: tuple[str, ...]) -> Path | None:
     """Where the panel of an audit's case lies, or will; None where it has none, or the study gives a file of its own."""
-    audit = study.plan["audits"][name]
-    chosen = audit["roles"].get(PANEL)
-    if chosen is None or audit["settings"].get(PANEL, "") is not None:
+    audit = study.plan.audits[name]
+    chosen = audit.roles.get(PANEL)
+    if chosen is None or audit.settings.get(PANEL, "") is not None:
         return None
     which = (*(() if "architecture" in chosen else group[:1]), *group[2:])
-    told = json.dumps([audit["method"], audit["settings"], chosen, study.plan["seed"]], sort_keys=True)
+    told = json.dumps([audit.method, audit.settings, chosen, study.plan.seed], sort_keys=True)
     mark = hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
     return study.folder / "panels" / f"{file_name('-'.join((name, *which, mark)))}.json"
 
@@ -39,7 +39,7 @@ def freeze(
     file = place(study, name, group)
     if file is None:
         return {}
-    module = families.member("audits", study.plan["audits"][name]["method"])
+    module = families.member("audits", study.plan.audits[name].method)
     if file.exists() and set(module.Panel.read(file).models) <= set(study.units):
         return {PANEL: str(file)}
     models = measured.get(PANEL, ())

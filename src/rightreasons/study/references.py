@@ -3,71 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from rightreasons import families
 from rightreasons.audits import Role
 from rightreasons.data.cohort import Cohort
-from rightreasons.errors import DataError, SettingError
-from rightreasons.study.record import PLAIN
-from rightreasons.study.regimes import Point, known, refuse_unknown
+from rightreasons.errors import DataError, NotRun, SettingError
+from rightreasons.study import file
+from rightreasons.study.keywords import refuse_unknown, refuse_wrong_types
+from rightreasons.study.plan import PLAIN, AuditPlan
 from rightreasons.study.roles import TEST, choice, plays
+from rightreasons.study.trainings import Draft, Point, functions_of_method, settings_of_method
 
 ROWS = ("train", "balanced", "redrawn")
 
 
-def read_audit(name: str, table: Mapping[str, Any], data: Cohort, axes: Iterable[str]) -> dict[str, Any]:
-    """An audit of a study with its full settings and the units that the file chooses for its roles."""
-    given = dict(table)
-    method, roles = given.pop("method", name), given.pop("roles", {})
-    module, where = families.member("audits", method), f"[audits.{name}]"
-    usual = families.settings_of(module.measure, module.conclude)
-    refuse_unknown(given, [*usual, "method", "roles"], where)
-    settings = {**usual, **given}
-    attribute = settings.get("attribute")
-    if attribute is not None and attribute not in data.attributes:
-        told = families.suggest(attribute, data.attributes)
-        raise SettingError(f"{where}: the data have no attribute {attribute!r}; {told}")
-    asked = [role.name for role in declared(module, settings, data)]
-    read = dict.fromkeys(need.role for need in module.needs(**families.accepted(module.needs, settings)))
-    for role in roles:
-        if role not in (*read, *asked):
-            raise SettingError(f"{where} roles: {method} has no role {role!r}; {families.suggest(role, [*read, *asked])}")
-    return {
-        "method": method,
-        "settings": settings,
-        # Without `test` an audit is about a family of models: the first role that no reference has.
-        "subject": TEST if TEST in read or not read else next((role for role in read if role not in asked), TEST),
-        "references": asked,
-        "roles": {role: choice(chosen, axes, f"{where} roles.{role}") for role, chosen in roles.items()},
-        "unavailable": {},
-    }
-
-
-def with_groups(audits: Mapping[str, Mapping[str, Any]], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
-    """The cohorts with the groups of numbers that reference models of these audits (the file's) learn."""
-    found = dict(cohorts)
-    data = next(iter(found.values()))
-    for name, table in audits.items():
-        module = families.member("audits", table.get("method", name))
-        settings = {**families.settings_of(module.measure, module.conclude), **table}
-        for role in declared(module, settings, data):
-            if role.groups and _is_number(data, role.target) and f"{role.target} groups" not in data.attributes:
-                found = {
-                    key: cohort.in_groups(role.target, role.groups, of=data) if _is_number(cohort, role.target) else cohort
-                    for key, cohort in found.items()
-                }
-                data = next(iter(found.values()))
-    return found
-
-
-def _is_number(cohort: Cohort, column: str) -> bool:
-    return column in cohort.attributes and cohort.attribute(column).kind == "continuous"
-
-
-def declared(module: Any, settings: Mapping[str, Any], data: Cohort) -> tuple[Role, ...]:
+def declared(module: ModuleType, settings: Mapping[str, Any], data: Cohort) -> tuple[Role, ...]:
     """The reference models that an audit asks for with these settings; its attribute is the data's first where none is named."""
     full = dict(settings)
     if full.get("attribute", "") is None and data.attributes:
@@ -76,78 +30,166 @@ def declared(module: Any, settings: Mapping[str, Any], data: Cohort) -> tuple[Ro
     return roles
 
 
+def planned_audit(name: str, table: file.Audit, data: Cohort, axes: Iterable[str]) -> AuditPlan:
+    """An audit of a study with its full settings and the units that the file chooses for its roles."""
+    method, where = table.method or name, f"[audits.{name}]"
+    module = families.member("audits", method)
+    usual = families.settings_of(module.measure, module.conclude)
+    refuse_unknown(table.keywords, [*usual, *file.Audit.model_fields], where)
+    refuse_wrong_types(table.keywords, module.measure, module.conclude, where=where)
+    settings = {**usual, **table.keywords}
+    attribute = settings.get("attribute")
+    if attribute is not None and attribute not in data.attributes:
+        known = families.suggest(attribute, data.attributes)
+        raise SettingError(f"{where}: the data have no attribute {attribute!r}; {known}")
+    references = [role.name for role in declared(module, settings, data)]
+    read = list(dict.fromkeys(need.role for need in module.needs(**families.accepted(module.needs, settings))))
+    for role in table.roles:
+        if role not in (*read, *references):
+            known = families.suggest(role, [*read, *references])
+            raise SettingError(f"{where} roles: {method} has no role {role!r}; {known}")
+    return AuditPlan(
+        method=method,
+        settings=settings,
+        subject=subject_of(read, references),
+        references=references,
+        roles={role: choice(chosen, axes, f"{where} roles.{role}") for role, chosen in table.roles.items()},
+        unavailable={},
+    )
+
+
+def subject_of(read: Iterable[str], references: Iterable[str]) -> str:
+    """The role that an audit is about: `test`, or, where it reads no such model, the first role that no reference has."""
+    roles, others = list(read), set(references)
+    if TEST in roles:
+        return TEST
+    return next((role for role in roles if role not in others), TEST)
+
+
+def with_groups(audits: Mapping[str, file.Audit], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
+    """The cohorts with the groups of numbers that reference models of these audits learn."""
+    found = dict(cohorts)
+    data = next(iter(found.values()))
+    for name, table in audits.items():
+        module = families.member("audits", table.method or name)
+        settings = {**families.settings_of(module.measure, module.conclude), **table.keywords}
+        for role in declared(module, settings, data):
+            if role.groups and _is_number(data, role.target) and f"{role.target} groups" not in data.attributes:
+                for key, cohort in found.items():
+                    if _is_number(cohort, role.target):
+                        found[key] = cohort.in_groups(role.target, role.groups, of=data)
+                data = next(iter(found.values()))
+    return found
+
+
+def _is_number(cohort: Cohort, column: str) -> bool:
+    return column in cohort.attributes and cohort.attribute(column).kind == "continuous"
+
+
 @dataclass
 class References:
     """What a plan adds for its audits.
 
     Attributes
     ----------
-    table : [references] of the file: `seed`, `rows`, and settings of the training
-    make : (name, how) → a training set made of the data, as [cohorts.NAME] makes it
+    table : [references] of the file
+    make : (name, way) → a training set made of the data, as [cohorts.NAME] makes it
     can_redraw : whether the data are a planted world, whose cue can be drawn again
     regimes : the file's, joined by what is added
+    start : the regime of the model that was brought, whose network every reference has; empty where models are trained here
+    weights : what that network began with, see `plan.Unit`
+    refusal : audit → why nothing is trained for it
     added : regime → the audit and role that it was added for
     notes : what was added, in words
     """
 
-    table: Mapping[str, Any]
+    table: file.References
     data: Cohort
-    make: Callable[[str, Mapping[str, Any]], Cohort]
+    make: Callable[[str, file.TrainingSet], Cohort]
     can_redraw: bool
-    regimes: dict[str, dict[str, Any]]
+    regimes: dict[str, file.Regime]
     cohorts: dict[str, Cohort]
+    start: str = ""
+    refusal: Mapping[str, str] = field(default_factory=dict)
     added: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _rows: dict[tuple[str, str], str] = field(default_factory=dict)
     _same: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refuse_unknown(self.table, {*known(PLAIN), "seed", "rows"}, "[references]")
-        if self.table.get("rows", "train") not in ROWS:
-            raise SettingError(f"[references] rows = {self.table['rows']!r}; {families.suggest(str(self.table['rows']), ROWS)}")
+        known = {*settings_of_method(PLAIN), *file.References.model_fields}
+        refuse_unknown(self.table.keywords, known, "[references]")
+        refuse_wrong_types(self.table.keywords, *functions_of_method(PLAIN), where="[references]")
+        if self.table.rows is not None and self.table.rows not in ROWS:
+            raise SettingError(f"[references] rows = {self.table.rows!r}; {families.suggest(self.table.rows, ROWS)}")
 
-    def add(self, name: str, audit: dict[str, Any], units: list[tuple[Point, dict[str, Any]]]) -> list[Point]:
+    def add(self, name: str, audit: AuditPlan, units: list[tuple[Point, Draft]]) -> list[Point]:
         """Points of the reference models that an audit lacks; its roles are filled in."""
-        module, points = families.member("audits", audit["method"]), {}
-        for role in declared(module, audit["settings"], self.data):
-            if role.name in audit["roles"]:
+        module = families.member("audits", audit.method)
+        points: dict[str, Point] = {}
+        for role in declared(module, audit.settings, self.data):
+            if role.name in audit.roles:
                 continue
             try:
-                regime = self._regime(name, role, audit["settings"].get("attribute"))
-            except DataError as error:
-                audit["unavailable"][role.name] = f"no {role.name} model can be trained: {error}"
-                self.notes.append(f"{name}: {audit['unavailable'][role.name]}")
+                regime = self._regime(name, role, audit.settings.get("attribute"))
+            except (DataError, NotRun) as error:
+                self._say_unavailable(name, audit, role, error)
                 continue
-            audit["roles"][role.name] = {"regime": [regime]}
-            told = {"audits": {}, "references": self.added}
-            tested = [point for point, unit in units if audit["subject"] in plays(told, audit, unit)]
+            audit.roles[role.name] = {"regime": [regime]}
+            tested = [point for point, draft in units if audit.subject in plays(audit, draft, self.added)]
             for point in self._points(regime, tested) if regime in self.added else ():
                 points[json.dumps([point.architecture, regime, point.seed, point.settings], sort_keys=True)] = point
         return list(points.values())
 
+    def _say_unavailable(self, name: str, audit: AuditPlan, role: Role, error: Exception) -> None:
+        if name in self.refusal:
+            audit.unavailable[role.name] = f"no {role.name} model: {error}" if str(error) else ""
+            return
+        audit.unavailable[role.name] = f"no {role.name} model can be trained: {error}"
+        self.notes.append(f"{name}: {audit.unavailable[role.name]}")
+
     def _regime(self, audit: str, role: Role, attribute: str | None) -> str:
         """The regime of a role's models; one of that name in the file is taken as it stands, and equal ones are one."""
-        name = f"{audit}-{role.name}"
-        if name in self.regimes and name not in self.added:
-            return name
-        like = PLAIN if role.regime == role.rows else role.regime  # "balanced" on balanced rows is plain training on them
-        usual = {} if like == PLAIN else {"method": like}
-        table = {k: v for k, v in self.regimes.get(like, usual).items() if k not in ("start", "references")}
-        rows = str(self.table.get("rows", role.rows)) if role.rows != "train" else "train"
-        if rows != "train":
-            table["cohort"] = self._cohort(audit, rows, attribute or (self.data.attributes[0] if self.data.attributes else ""))
-        if role.target:
-            table["target"] = self._target(role)
-        if role.stopping != "val":
-            table["stopping"] = role.stopping
-        table |= {key: value for key, value in self.table.items() if key not in ("seed", "rows")}
-        same = json.dumps(table, sort_keys=True)
+        if f"{audit}-{role.name}" in self.regimes and f"{audit}-{role.name}" not in self.added:
+            return f"{audit}-{role.name}"
+        if audit in self.refusal:
+            raise NotRun(self.refusal[audit])
+        regime = self._as_declared(audit, role, attribute)
+        same = json.dumps(regime.model_dump(), sort_keys=True)
         if same not in self._same:
-            self._same[same], self.regimes[name] = name, table
+            name = self._name(audit, role, regime)
+            self._same[same], self.regimes[name] = name, regime
             self.added[name] = {"audit": audit, "role": role.name}
-            of = f"cohort {table.get('cohort', 'data')}" + (f", predicts {table['target']}" if role.target else "")
-            self.notes.append(f"{audit} asks for models in the role {role.name}: regime {name} added ({of})")
+            rows = f"cohort {regime.cohort}"
+            if role.target:
+                rows += f", predicts {regime.keywords['target']}"
+            self.notes.append(f"{audit} asks for models in the role {role.name}: regime {name} added ({rows})")
         return self._same[same]
+
+    def _as_declared(self, audit: str, role: Role, attribute: str | None) -> file.Regime:
+        """The training that a role asks for, with what [references] says of all of them."""
+        method = PLAIN if role.regime == role.rows else role.regime  # "balanced" on balanced rows is plain training on them
+        known = self.regimes.get(method)
+        settings: dict[str, Any] = {"method": method} if known is None else {"method": known.method, **known.keywords}
+        if known is not None and "cohort" in known.model_fields_set:
+            settings["cohort"] = known.cohort
+        if role.rows != "train":
+            rows = self.table.rows or role.rows
+            settings["cohort"] = self._cohort(audit, rows, attribute or next(iter(self.data.attributes), ""))
+        if role.target:
+            settings["target"] = self._target(role)
+        if role.stopping != "val":
+            settings["stopping"] = role.stopping
+        if self.start:
+            settings["start"] = self.start
+        return file.Regime(**{**settings, **self.table.keywords})
+
+    def _name(self, audit: str, role: Role, regime: file.Regime) -> str:
+        """Where a model was brought, its references are named by what they learnt; in a study, by the audit that asks."""
+        if not self.start:
+            return f"{audit}-{role.name}"
+        rows = regime.cohort if role.rows != "train" else "train"
+        return f"{rows}-predicts-{role.target}" if role.target else rows
 
     def _target(self, role: Role) -> str:
         """The column that a role's models predict: groups of it where it is a number and the role allows them."""
@@ -173,21 +215,22 @@ class References:
             raise DataError(f"{attribute} is continuous and forms no groups to balance: give bins when reading it")
         key = (rows, "" if rows == "redrawn" else attribute)
         if key not in self._rows:
-            name = f"{audit}-{rows}"
+            # A cohort's name seeds the draw of its rows, so neither name may change.
+            name = f"{rows}-{attribute}" if self.start else f"{audit}-{rows}"
             if name in self.cohorts:
                 raise SettingError(f"[cohorts.{name}]: the name is needed for the reference models of {audit}; choose another")
-            how: Mapping[str, Any] = {"redrawn": 1} if rows == "redrawn" else {"balance": {"attribute": attribute}}
-            self.cohorts[name] = self.make(name, how)
+            way = file.TrainingSet(redrawn=1) if rows == "redrawn" else file.TrainingSet(balance={"attribute": attribute})
+            self.cohorts[name] = self.make(name, way)
             self._rows[key] = name
         return self._rows[key]
 
-    def _points(self, regime: str, tested: list[Point]) -> Iterable[Point]:
+    def _points(self, regime: str, tested: list[Point]) -> Iterator[Point]:
         """The points of the tested units, as far as their settings mean anything to a reference model."""
         table = self.regimes[regime]
-        usual = known(table.get("method", PLAIN)).keys() - self.table.keys() - {"target", "stopping"}
-        usual |= {"cohort"} if "cohort" not in table else set()
-        given = self.table.get("seed", [])
-        seeds = given if isinstance(given, list) else [given]
+        usual = settings_of_method(table.method).keys() - self.table.keywords.keys() - {"target", "stopping"}
+        if "cohort" not in table.model_fields_set:
+            usual |= {"cohort"}
+        seeds = self.table.seed if isinstance(self.table.seed, list) else [self.table.seed]
         for point in tested:
             settings = {key: value for key, value in point.settings.items() if key in usual}
             axes = tuple(key for key in point.axes if key in settings)

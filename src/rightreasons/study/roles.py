@@ -7,70 +7,89 @@ A role is given by a choice of units: `"balanced"` (a regime), `["*", "!erm"]` (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol
 
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
+from rightreasons.study.plan import AuditPlan, Choice, Plan, Unit
 
 TEST = "test"
 KEYS = ("architecture", "regime", "method", "cohort")
+Group = tuple[str, ...]
+"""(architecture, regime, setting=value …) of units that differ in the seed alone."""
 
-Choice = dict[str, list[str]]
-"""Column of a unit's plan → patterns of which one must fit, and, with `!`, none may."""
+
+class Member(Protocol):
+    """What is asked of a unit, planned or still being planned."""
+
+    @property
+    def architecture(self) -> str: ...
+
+    @property
+    def regime(self) -> str: ...
+
+    @property
+    def axes(self) -> Mapping[str, Any]: ...
+
+    @property
+    def target(self) -> str | None: ...
 
 
 def choice(given: Any, axes: Iterable[str], where: str) -> Choice:
     """A choice of units as it stands in a file, checked."""
-    if isinstance(given, str | list):
-        given = {"regime": given}
-    if not isinstance(given, Mapping):
-        raise SettingError(
-            f'{where} is {given!r}: give a regime, a list of them, or conditions such as {{regime = "erm", lr = "*"}}'
-        )
+    conditions = {"regime": given} if isinstance(given, str | list) else given
     known = {*KEYS, *axes}
-    for key in given:
+    chosen: Choice = {}
+    for key, value in conditions.items():
         if key not in known:
             raise SettingError(f"{where} has no condition {key!r}; {suggest(key, known)}")
-    return {key: [str(v) for v in (value if isinstance(value, list) else [value])] for key, value in given.items()}
+        patterns = value if isinstance(value, list) else [value]
+        chosen[key] = [str(pattern) for pattern in patterns]
+    return chosen
 
 
-def plays(plan: Mapping[str, Any], audit: Mapping[str, Any], unit: Mapping[str, Any]) -> tuple[str, ...]:
-    """The roles that a unit has in an audit; none where the audit does not look at it."""
-    others = [role for role, chosen in audit["roles"].items() if role != audit["subject"] and _fits(plan, chosen, unit)]
-    return (*((audit["subject"],) if _is_subject(plan, audit, unit, others) else ()), *others)
+def plays(audit: AuditPlan, unit: Member, added: Collection[str]) -> tuple[str, ...]:
+    """The roles that a unit has in an audit; none where the audit does not look at it.
+
+    Parameters
+    ----------
+    added : regimes that the plan added for audits
+    """
+    others = []
+    for role, chosen in audit.roles.items():
+        if role != audit.subject and _fits(chosen, unit, added):
+            others.append(role)
+    if _is_subject(audit, unit, others, added):
+        return (audit.subject, *others)
+    return tuple(others)
 
 
-def cases(
-    plan: Mapping[str, Any], name: str, groups: Mapping[tuple[str, ...], list[str]]
-) -> dict[tuple[str, ...], dict[str, list[str]]]:
-    """What an audit concludes over: (architecture, regime, setting=value …) → role → units.
+def cases(plan: Plan, name: str, groups: Mapping[Group, list[str]]) -> dict[Group, dict[str, list[str]]]:
+    """What an audit concludes over: group → role → units.
 
     An audit with the role `test` has a case for every group of units that differ in the seed alone. One without it is about a
     family: all its units of one architecture that were trained on one cohort, whatever their seeds, axes and regimes.
     """
-    audit, units = plan["audits"][name], plan["units"]
-    played = {unit: plays(plan, audit, told) for unit, told in units.items()}
+    audit = plan.audits[name]
+    played = {unit: plays(audit, plan.units[unit], plan.references) for unit in plan.units}
+    if audit.is_about_a_family:
+        found = _families(plan, audit, played, groups)
+    else:
+        found = {}
+        for group, members in groups.items():
+            subjects = [unit for unit in members if audit.subject in played[unit]]
+            if subjects:
+                found[group] = {audit.subject: subjects}
     ordered = [unit for members in groups.values() for unit in members]
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for key, members in groups.items():
-        subjects = [unit for unit in members if audit["subject"] in played[unit]]
-        if subjects:
-            family = (key[0], units[subjects[0]]["cohort"])
-            case = found.setdefault(key if audit["subject"] == TEST else family, {audit["subject"]: []})
-            case[audit["subject"]] += subjects
-    if audit["subject"] != TEST:
-        named = {key: (key[0], _regimes(case[audit["subject"]], units)) for key, case in found.items()}
-        alike = Counter(named.values())
-        found = {(*named[key], *([f"cohort={key[1]}"] if alike[named[key]] > 1 else [])): case for key, case in found.items()}
     for case in found.values():
-        first = units[case[audit["subject"]][0]]
-        axes = first["axes"] if audit["subject"] == TEST else {}
-        for role, chosen in audit["roles"].items():
-            if role != audit["subject"]:
-                case[role] = [unit for unit in ordered if role in played[unit] and _serves(units[unit], first, axes, chosen)]
-        for role in audit["unavailable"]:
+        first = plan.units[case[audit.subject][0]]
+        for role, chosen in audit.roles.items():
+            if role != audit.subject:
+                serving = [unit for unit in ordered if role in played[unit]]
+                case[role] = [unit for unit in serving if _serves(plan.units[unit], first, audit, chosen)]
+        for role in audit.unavailable:
             case.setdefault(role, [])
     return found
 
@@ -80,34 +99,58 @@ def agree(a: Mapping[str, Any], b: Mapping[str, Any], but: Iterable[str] = ()) -
     return all(a[key] == b[key] for key in a.keys() & b.keys() - set(but))
 
 
-def _regimes(family: Iterable[str], units: Mapping[str, Any]) -> str:
-    return "+".join(dict.fromkeys(str(units[unit]["regime"]) for unit in family))
+# ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-def _serves(unit: Mapping[str, Any], tested: Mapping[str, Any], axes: Mapping[str, Any], chosen: Choice) -> bool:
-    same = "architecture" in chosen or unit["architecture"] == tested["architecture"]
-    return same and agree(unit["axes"], axes, but=chosen)
+def _families(
+    plan: Plan, audit: AuditPlan, played: Mapping[str, Collection[str]], groups: Mapping[Group, list[str]]
+) -> dict[Group, dict[str, list[str]]]:
+    """(architecture, regimes) → the units of a family; the cohort is named too where two families would be called alike."""
+    by_rows: dict[tuple[str, str], list[str]] = {}
+    for group, members in groups.items():
+        for unit in members:
+            if audit.subject in played[unit]:
+                by_rows.setdefault((group[0], plan.units[unit].cohort), []).append(unit)
+    named = {key: (key[0], "+".join(dict.fromkeys(plan.units[u].regime for u in family))) for key, family in by_rows.items()}
+    alike = Counter(named.values())
+    found: dict[Group, dict[str, list[str]]] = {}
+    for key, family in by_rows.items():
+        title: Group = named[key]
+        if alike[named[key]] > 1:
+            title = (*title, f"cohort={key[1]}")
+        found[title] = {audit.subject: family}
+    return found
 
 
-def _is_subject(plan: Mapping[str, Any], audit: Mapping[str, Any], unit: Mapping[str, Any], others: list[str]) -> bool:
+def _serves(unit: Unit, tested: Unit, audit: AuditPlan, chosen: Choice) -> bool:
+    is_same = "architecture" in chosen or unit.architecture == tested.architecture
+    axes = {} if audit.is_about_a_family else tested.axes
+    return is_same and agree(unit.axes, axes, but=chosen)
+
+
+def _is_subject(audit: AuditPlan, unit: Member, others: list[str], added: Collection[str]) -> bool:
     """Units that predict another column, or are what this audit compares with, are not what it is about."""
-    if unit["train"].get("target"):
+    if unit.target:
         return False
-    chosen = audit["roles"].get(audit["subject"])
+    chosen = audit.roles.get(audit.subject)
     if chosen is not None:
-        return _fits(plan, chosen, unit)
-    is_reference = bool(set(others) & set(audit["references"]))
-    return not is_reference and not (audit["references"] and unit["regime"] in plan["references"])
+        return _fits(chosen, unit, added)
+    if not audit.references:
+        return True
+    return not set(others) & set(audit.references) and unit.regime not in added
 
 
-def _fits(plan: Mapping[str, Any], chosen: Choice, unit: Mapping[str, Any]) -> bool:
-    """A pattern never takes models of another column or what was trained for some audit; their names do."""
-    if unit["regime"] not in chosen.get("regime", ()) and (unit["train"].get("target") or unit["regime"] in plan["references"]):
+def _fits(chosen: Choice, unit: Member, added: Collection[str]) -> bool:
+    """Patterns never take models of another column, or what was trained for some audit; such a regime must be named."""
+    is_reference = bool(unit.target) or unit.regime in added
+    if is_reference and unit.regime not in chosen.get("regime", ()):
         return False
     for key, patterns in chosen.items():
-        value = str(unit[key] if key in KEYS else unit["axes"].get(key, ""))
+        value = str(getattr(unit, key) if key in KEYS else unit.axes.get(key, ""))
         wanted = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
-        refused = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-        if not any(fnmatchcase(value, p) for p in wanted) or any(fnmatchcase(value, p) for p in refused):
+        refused = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
+        if not any(fnmatchcase(value, pattern) for pattern in wanted):
+            return False
+        if any(fnmatchcase(value, pattern) for pattern in refused):
             return False
     return True

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import graphlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rightreasons.errors import SettingError
-from rightreasons.study import summary, track
-from rightreasons.study.engines import Engine, Event, Task, connect
+from rightreasons.files import read_json, write_json
+from rightreasons.study import mlflow_log
+from rightreasons.study.conclude import conclude
+from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
-from rightreasons.study.plan import default_folder, plan
-from rightreasons.study.record import DONE, FAILED, RUN, Study, locked, now, read_json, write_json
-from rightreasons.study.watch import Watch, duration
+from rightreasons.study.folder import DONE, FAILED, RUN, Study, locked, now
+from rightreasons.study.live import Watch, duration
+from rightreasons.study.planner import default_folder, plan
+from rightreasons.study.tasks import Graph, tasks, uncalibrated
 
 POLL_SECONDS = 0.5
-SEVERITIES = "severities"  # among the units that wait for each other: their calibration
 
 
 def sweep(
@@ -38,16 +38,19 @@ def sweep(
     out : the study's folder; `rightreasons-<name>` in the current one by default
     retry_failed : run units that failed in an earlier sweep once more
     """
-    study = planned(source, out)
+    return run(planned(source, out), retry_failed=retry_failed, say=say)
+
+
+def run(study: Study, *, retry_failed: bool = True, say: Callable[[str], None] = print) -> Study:
+    """Do what a planned study lacks: train, extract and measure its units, then conclude over them."""
     todo = [unit for unit in study.units if study.missing(unit) and (retry_failed or study.status(unit) != FAILED)]
-    say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
-    for note in study.plan["notes"]:
+    if not study.plan.brought:
+        say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
+    for note in study.plan.notes:
         say(note)
-    if todo or _uncalibrated(study):
-        _run(study, todo)
-    study.save_table()
-    summary.save_summary(study)
-    summary.conclude(study)
+    if todo or uncalibrated(study):
+        _drive(study, todo)
+    conclude(study)
     return study
 
 
@@ -65,7 +68,7 @@ def dry_run(study: Study) -> pd.DataFrame:
     typical = _typical_seconds(study)
     rows = []
     for unit in study.units:
-        architecture, missing = study.plan["units"][unit]["architecture"], study.missing(unit)
+        architecture, missing = study.plan.units[unit].architecture, study.missing(unit)
         seconds = sum(typical.get((architecture, step), typical.get(("", step), float("nan"))) for step in missing)
         told = [_after(study, unit) if step == "train" else step for step in missing]
         rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(told), "seconds": seconds})
@@ -74,11 +77,11 @@ def dry_run(study: Study) -> pd.DataFrame:
 
 def estimate(study: Study, units: pd.DataFrame) -> str:
     """How long what is missing (`units` of `dry_run`) may take, and what the plan has added, in words."""
-    return "; ".join([_time(study, units), *study.plan["notes"]])
+    return "; ".join([_time(study, units), *study.plan.notes])
 
 
 def _time(study: Study, units: pd.DataFrame) -> str:
-    settings = study.plan["engine_settings"]
+    settings = study.plan.engine_settings
     workers = settings.get("workers") or max(1, cores() // settings.get("threads", 1))
     todo = units[units["missing"] != ""]
     if not len(todo):
@@ -100,37 +103,11 @@ def _after(study: Study, unit: str) -> str:
 # ---- running -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Graph:
-    """Tasks that wait for others."""
-
-    waiting: dict[str, tuple[Task, set[str]]] = field(default_factory=dict)
-
-    def add(self, task: Task, *after: Task) -> Task:
-        self.waiting[task.key] = (task, {before.key for before in after})
-        return task
-
-    def ready(self) -> Iterator[Task]:
-        for key in [key for key, (_, after) in self.waiting.items() if not after]:
-            yield self.waiting.pop(key)[0]
-
-    def done(self, task: Task) -> None:
-        for _, after in self.waiting.values():
-            after.discard(task.key)
-
-    def drop(self, task: Task) -> list[Task]:
-        """Give up what waits for a task, and what waits for that."""
-        lost = [other for other, after in self.waiting.values() if task.key in after]
-        for other in lost:
-            self.waiting.pop(other.key, None)
-        return lost + [further for other in lost for further in self.drop(other)]
-
-
-def _run(study: Study, todo: list[str]) -> None:
-    driver = study.plan["driver"]
-    library = track.tracker(driver["track"])
+def _drive(study: Study, todo: list[str]) -> None:
+    driver = study.plan.driver
+    library = mlflow_log.tracker(driver.track)
     graph = tasks(study, todo)
-    engine = connect(study.plan["engine"], study.folder, study.plan["engine_settings"])
+    engine = connect(study.plan.engine, study, study.plan.engine_settings)
     tries: dict[str, int] = {}
     open_tasks = 0
     try:
@@ -145,26 +122,26 @@ def _run(study: Study, todo: list[str]) -> None:
                     continue
                 if event.kind == "started":
                     watch.started(event.task)
-                elif event.kind == "died" and _try_again(study, event, tries, driver["attempts"]):
+                elif event.kind == "died" and _try_again(study, event, tries, driver.attempts):
                     watch.ended(event.task, f"died ({event.cause}), tried again", is_unit=False)
                     engine.submit(event.task)
                 else:
                     _settle(study, event, graph, watch)
                     open_tasks += _submit(graph, engine) - 1
                     if event.kind == "done" and event.task.step == "all":
-                        track.log(library, study, event.task.units[0])
+                        mlflow_log.log(library, study, event.task.units[0])
     finally:
         engine.close()
 
 
-def _submit(graph: _Graph, engine: Engine) -> int:
+def _submit(graph: Graph, engine: Engine) -> int:
     ready = list(graph.ready())
     for task in ready:
         engine.submit(task)
     return len(ready)
 
 
-def _settle(study: Study, event: Event, graph: _Graph, watch: Watch) -> None:
+def _settle(study: Study, event: Event, graph: Graph, watch: Watch) -> None:
     """A task is over for good; units that waited for the model of one that failed have failed with it."""
     if event.kind == "done":
         graph.done(event.task)
@@ -174,7 +151,7 @@ def _settle(study: Study, event: Event, graph: _Graph, watch: Watch) -> None:
     over = {unit for task in (event.task, *lost) if task.step == "all" for unit in task.units}
     watch.failed += len(over)
     waited = sorted(over - set(event.task.units))
-    with locked(study.folder, waited):
+    with locked(study, waited):
         for unit in waited:
             message = f"{event.task.units[0]}, whose model it needs, has failed: {_why(study, event)}"
             _fail(study, unit, study.run(unit), "DependencyFailed", message)
@@ -190,7 +167,7 @@ def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int)
     """Write the cause of a worker's death into run.json of its units; after the last attempt they have failed."""
     tries[event.task.key] = tries.get(event.task.key, 0) + 1
     is_last = tries[event.task.key] >= attempts
-    with locked(study.folder, event.task.units):
+    with locked(study, event.task.units):
         for unit in event.task.units:
             told = study.run(unit)
             if study.row(unit) is not None:
@@ -211,84 +188,6 @@ def _fail(study: Study, unit: str, told: dict[str, Any], kind: str, message: str
     """Write into run.json that a unit has failed outside a worker."""
     error = {"type": kind, "message": message, "traceback": ""}
     write_json(study.path(unit) / RUN, {**told, "status": FAILED, "finished": now(), "error": error})
-
-
-def tasks(study: Study, todo: list[str]) -> _Graph:
-    """What is missing, as tasks: trainings that others need, batched groups and large extractions come before those units."""
-    graph = _Graph()
-    untrained = {unit for unit in study.units if "train" in study.missing(unit)}
-    waits = {unit: study.waits_for(unit) if unit in untrained else () for unit in todo}
-    waits |= _calibration(study, waits)
-    needed = {other for others in waits.values() for other in others}
-    groups = _groups(study)
-    first: dict[str, Task] = {}  # unit → the task that trains it, where that is one of its own
-    for unit in _in_order(waits):
-        before = [first[other] for other in waits[unit] if other in first]
-        if unit == SEVERITIES:
-            baseline, *reference = waits[unit]
-            first[unit] = graph.add(Task(SEVERITIES, (baseline,), "calibrate", reads=tuple(reference)), *before)
-        if unit not in untrained:
-            continue
-        group = groups.get(unit, ())
-        if group and unit not in first:
-            together = graph.add(Task(f"{group[0]} and {len(group) - 1} more, batched", group, "train"))
-            first |= dict.fromkeys(group, together)
-        elif not group and (unit in needed or any(_pieces(study, unit))):
-            reads = tuple(other for other in waits[unit] if other != SEVERITIES)
-            first[unit] = graph.add(Task(f"{unit} train", (unit,), "train", reads=reads), *before)
-    keeper = (study.plan.get("severities") or {}).get("baseline", "")  # the severities lie with its model
-    for unit in todo:
-        others = () if unit in first else waits[unit]
-        after = [first[other] for other in (unit, SEVERITIES, *others) if other in first]
-        pieces = [graph.add(p, *after) for p in _pieces(study, unit)] if "extract" in study.missing(unit) else []
-        reads = tuple(sorted({*others, keeper} - {unit, SEVERITIES, ""}))
-        graph.add(Task(unit, (unit,), reads=reads), *(pieces or after))
-    return graph
-
-
-def _calibration(study: Study, waits: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """What waits for what where severities are to be made: they for their models, and whoever trains with them for them."""
-    if not _uncalibrated(study):
-        return {}
-    models = tuple(filter(None, (study.plan["severities"][key] for key in ("baseline", "reference"))))
-    users = {unit: (*others, SEVERITIES) for unit, others in waits.items() if others and study.trains_with_severities(unit)}
-    return {**users, SEVERITIES: models}
-
-
-def _uncalibrated(study: Study) -> bool:
-    return study.severities is not None and not study.severities.exists()
-
-
-def _groups(study: Study) -> dict[str, tuple[str, ...]]:
-    """Unit → all units that are trained as one batched model with it."""
-    members: dict[str, list[str]] = {}
-    for unit in study.units:
-        members.setdefault(",".join(study.plan["units"][unit]["batched"]), []).append(unit)
-    return {unit: tuple(group) for key, group in members.items() if key for unit in group}
-
-
-def _in_order(waits: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Units after those whose models they need."""
-    return [unit for unit in graphlib.TopologicalSorter(waits).static_order() if unit in waits]
-
-
-def _pieces(study: Study, unit: str) -> Iterator[Task]:
-    """The extraction of large cohorts in pieces of whole chunks."""
-    most, chunk = study.plan["driver"]["split_rows"], study.plan["extract"]["chunk"]
-    inside = study.plan["cohorts"][study.plan["units"][unit]["cohort"]]["splits"]
-    sizes = {
-        **inside,
-        "twin": inside.get("test", 0),
-        **{name: study.plan["cohorts"][name]["rows"] for name in study.external(unit)},
-    }
-    for cohort in dict.fromkeys(need.cohort for need in study.needs(unit)):
-        rows = sizes.get(cohort, 0)
-        if rows <= most:
-            continue
-        step, total = max(1, most // chunk), -(-rows // chunk)
-        for lo in range(0, total, step):
-            hi = min(lo + step, total)
-            yield Task(f"{unit} {cohort} rows {lo * chunk} to {min(hi * chunk, rows)}", (unit,), "extract", cohort, (lo, hi))
 
 
 # ---- times ---------------------------------------------------------------------------------------------------------------

@@ -1,23 +1,23 @@
 """Where the tasks of a study run. An engine is one file of this folder with a class `Engine`.
 
-    Engine(folder, *, workers=None, threads=1, …)   its keywords are keys of [engine_settings] in study.toml
+    Engine(study, *, workers=None, threads=1, …)    its keywords are keys of [engine_settings] in study.toml
     workers                                         how many tasks run at once
     submit(task)                                    queue it; returns at once
     next_event(timeout)                             what has happened to one of them, None if nothing did in `timeout` seconds
     close()                                         end what runs
 
-A worker calls `rightreasons.study.run.work(folder, task)` with the plan's number of threads. Before an engine reports `done` or
-`failed`, what the task wrote under `runs/` lies in the driver's folder.
+A worker calls `rightreasons.study.unit.work(study.folder, task)` with the plan's number of threads. Before an engine reports
+`done` or `failed`, what the task wrote under `runs/` lies in the driver's folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rightreasons import families
+from rightreasons.study.folder import Study
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """What a worker's environment must say before numpy is imported, each the number of threads."""
@@ -34,6 +34,7 @@ class Task:
     step : all that a unit lacks, its training or (part of) an extraction alone, or the calibration of severities on it
     cohort, pieces : of an extraction that is split: chunks `pieces[0]` to `pieces[1]` of that cohort's rows
     reads : other units, whose models it reads
+    calibration : which of the plan's severities, of a calibration
     """
 
     key: str
@@ -42,6 +43,7 @@ class Task:
     cohort: str = ""
     pieces: tuple[int, int] | None = None
     reads: tuple[str, ...] = ()
+    calibration: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,7 +80,7 @@ def settings_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return families.resolve(dict(given), families.member("study.engines", name).Engine, where=f"engine {name!r}")
 
 
-def connect(name: str, folder: Path, settings: Mapping[str, Any]) -> Engine:
-    """The engine of that name, at work on a study's folder."""
-    engine: Engine = families.member("study.engines", name).Engine(folder, **settings_of(name, settings))
+def connect(name: str, study: Study, settings: Mapping[str, Any]) -> Engine:
+    """The engine of that name, at work on a study."""
+    engine: Engine = families.member("study.engines", name).Engine(study, **settings_of(name, settings))
     return engine

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
 
 from rightreasons.study.engines import Event, Task
+from rightreasons.study.folder import Study
 
 
 class Engine:
     """Tasks in this process, in their order; `threads` is the number that torch uses for them."""
 
-    def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        self.folder, self.threads, self.workers = Path(folder), threads, 1
+    def __init__(self, study: Study, *, threads: int | None = 1) -> None:
+        self.study, self.threads, self.workers = study, threads, 1
         self._waiting: deque[Task] = deque()
         self._started: Task | None = None
 
@@ -27,11 +27,11 @@ class Engine:
                 return None
             self._started = self._waiting.popleft()
             return Event("started", self._started)
-        from rightreasons.study.run import work  # an engine is read about without torch
+        from rightreasons.study.unit import work  # an engine is read about without torch
 
         task, self._started = self._started, None
         began = time.monotonic()
-        kind = work(self.folder, task)
+        kind = work(self.study, task)
         return Event(kind, task, seconds=time.monotonic() - began)
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from rightreasons.errors import SettingError
 from rightreasons.study.engines import THREAD_VARIABLES, Event, Task
+from rightreasons.study.folder import Study
 
 DONE, FAILED, BROKEN = 0, 1, 70
 
@@ -37,12 +38,12 @@ class Engine:
     gpus : numbers of the GPUs to use, all by default; workers take them in turn
     """
 
-    def __init__(self, folder: Path, *, workers: int | None = None, threads: int = 1, gpus: list[int] | None = None) -> None:
+    def __init__(self, study: Study, *, workers: int | None = None, threads: int = 1, gpus: list[int] | None = None) -> None:
         self.gpus = visible_gpus() if gpus is None else list(gpus)
         self.workers = workers or len(self.gpus) or max(1, cores() // threads)
         if self.workers < 1 or threads < 1:
             raise SettingError(f"workers={workers}, threads={threads}: give at least 1 of each")
-        self.folder, self.threads = Path(folder), threads
+        self.folder, self.threads = study.folder, threads
         self._waiting: deque[Task] = deque()
         self._running: dict[str, tuple[Task, float, int]] = {}  # key → task, when it started, which slot
         self._events: deque[Event] = deque()
@@ -176,8 +177,8 @@ def serve(folder: Path, threads: int, driver: int) -> None:
     os.dup2(2, 1)  # whatever an import prints must not stand among the messages
     import torch
 
-    from rightreasons.study.record import Study
-    from rightreasons.study.run import preload, work
+    from rightreasons.study.folder import Study
+    from rightreasons.study.unit import preload, work
 
     torch.set_num_threads(threads)
     preload(Study.open(folder))

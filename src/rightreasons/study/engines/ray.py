@@ -25,6 +25,7 @@ from rightreasons.errors import DataError, SettingError
 from rightreasons.study.engines import THREAD_VARIABLES, Event, Task
 from rightreasons.study.engines._store import Listing, Publisher, Store, files_in, replace_folder
 from rightreasons.study.engines.local import cores
+from rightreasons.study.folder import Study
 
 LOOPBACK = "127.0.0.2"  # Ray exchanges 127.0.0.1 for an address that others can reach
 LOCAL_OBJECTS = 128 << 20  # bytes of Ray's own object store when it is started here: results travel as files
@@ -54,7 +55,7 @@ class Engine:
 
     def __init__(
         self,
-        folder: Path,
+        study: Study,
         *,
         workers: int | None = None,
         threads: int = 1,
@@ -68,7 +69,7 @@ class Engine:
     ) -> None:
         if threads < 1 or (workers is not None and workers < 1) or every <= 0:
             raise SettingError(f"workers={workers}, threads={threads}, every={every}: give at least 1, and more than 0 seconds")
-        self.folder, self.threads = Path(folder).absolute(), threads
+        self.folder, self.threads = study.folder.absolute(), threads
         self.ray = imported()
         self._started_here = join(self.ray, address)
         total = self.ray.cluster_resources()
@@ -252,7 +253,7 @@ def perform(order: Order) -> tuple[str, Listing | None]:
 def _work(folder: Path, task: Task, threads: int) -> str:
     import torch
 
-    from rightreasons.study.run import work
+    from rightreasons.study.unit import work
 
     torch.set_num_threads(threads)
     log = folder / "runs" / task.units[0] / "log.txt"

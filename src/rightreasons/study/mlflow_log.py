@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from rightreasons.errors import SettingError
-from rightreasons.study.record import Study, columns
+from rightreasons.study.folder import Study
 
 
 def tracker(name: str) -> ModuleType | None:
@@ -26,7 +26,7 @@ def log(library: ModuleType | None, study: Study, unit: str) -> None:
     row = study.row(unit)
     if library is None or row is None:
         return
-    plan = columns(study.plan["units"][unit])
+    plan = study.plan.units[unit].columns
     library.set_experiment(study.name)
     with library.start_run(run_name=unit):
         library.log_params({key: value for key, value in plan.items() if value is not None})

@@ -23,7 +23,9 @@ from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, Row, 
 from rightreasons.stats.resampling import Interval, benjamini_hochberg, task_rng
 from rightreasons.stats.units import Correlation, Paired, Regression, correlations, over_seeds, paired, regression, seed_stability
 from rightreasons.study import curves
-from rightreasons.study.record import PLAIN, Study
+from rightreasons.study.file import StudyFile
+from rightreasons.study.folder import Study
+from rightreasons.study.plan import PLAIN, OverModels
 
 KINDS = ("tables", "relations", "pairs")
 KEYS = {"tables": ("columns",), "relations": ("x", "y"), "pairs": ("of", "columns")}
@@ -37,26 +39,18 @@ LOOKS = {
 SURE = 0.05
 
 
-def read(asked: Mapping[str, Any], regimes: Sequence[str]) -> dict[str, dict[str, Any]]:
+def read(file: StudyFile, regimes: Sequence[str]) -> dict[str, dict[str, OverModels]]:
     """The tables of a file, checked; of a pair also what its second regime changes by construction."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, OverModels]] = {kind: {} for kind in KINDS}
     for kind in KINDS:
-        found[kind] = {}
-        for name, table in asked.get(kind, {}).items():
-            where = f"[{kind}.{name}]"
-            for key in table:
-                if key not in (*KEYS[kind], "regimes", "title"):
-                    raise SettingError(f"{where} has no setting {key!r}; {suggest(key, [*KEYS[kind], 'regimes', 'title'])}")
-            told: dict[str, Any] = {key: _list(table.get(key), f"{where} {key}") for key in KEYS[kind]}
-            told["regimes"] = _list(table.get("regimes", list(regimes)), f"{where} regimes")
-            for regime in [*told["regimes"], *told.get("of", [])]:
+        for name, table in getattr(file, kind).items():
+            named = {key: _list(getattr(table, key)) for key in KEYS[kind]}
+            compared = list(regimes) if table.regimes is None else _list(table.regimes)
+            for regime in [*compared, *named.get("of", [])]:
                 if regime not in regimes:
-                    raise SettingError(f"{where}: no regime {regime!r}; {suggest(str(regime), regimes)}")
-            if kind == "pairs":
-                if len(told["of"]) != 2:
-                    raise SettingError(f'{where} of = {told["of"]!r}: give two regimes, of = ["baseline", "changed"]')
-                told["said"] = _by_construction(asked, told["of"][1], told["columns"])
-            found[kind][name] = {**told, "title": str(table.get("title", ""))}
+                    raise SettingError(f"[{kind}.{name}]: no regime {regime!r}; {suggest(str(regime), regimes)}")
+            more = {"by_construction": _by_construction(file, named["of"][1], named["columns"])} if kind == "pairs" else {}
+            found[kind][name] = OverModels(**named, regimes=compared, title=table.title, **more)
     return found
 
 
@@ -66,24 +60,26 @@ def findings(study: Study, estimates: pd.DataFrame) -> list[Finding]:
     return [
         make[kind](study, estimates, f"{kind}-{name}", asked)
         for kind in KINDS
-        for name, asked in study.plan.get(kind, {}).items()
+        for name, asked in getattr(study.plan, kind).items()
     ]
 
 
-def _list(given: Any, where: str) -> list[str]:
-    values = [given] if isinstance(given, str) else given
-    if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
-        raise SettingError(f"{where} is {given!r}: give a name, or a list of names")
-    return values
+def _list(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
-def _by_construction(asked: Mapping[str, Any], regime: str, columns: Iterable[str]) -> dict[str, str]:
+def _by_construction(file: StudyFile, regime: str, columns: Iterable[str]) -> dict[str, str]:
     """Column → why a change of it under this regime is no evidence, where the regime's method says so of the audit."""
-    method = asked["regimes"][regime].get("method", PLAIN)
-    told = {} if method == PLAIN else getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
-    audits = {column: column.partition(":")[0] for column in columns}
-    methods = {column: asked.get("audits", {}).get(name, {}).get("method", name) for column, name in audits.items()}
-    return {column: told[of] for column, of in methods.items() if of in told}
+    method = file.regimes[regime].method
+    reasons = {} if method == PLAIN else getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
+    found = {}
+    for column in columns:
+        name = column.partition(":")[0]
+        audit = (file.audits or {}).get(name)
+        audited = name if audit is None else audit.method or name
+        if audited in reasons:
+            found[column] = reasons[audited]
+    return found
 
 
 # ---- values --------------------------------------------------------------------------------------------------------------
@@ -100,8 +96,9 @@ def _values(study: Study, estimates: pd.DataFrame, names: Iterable[str], regimes
         frames.append(pd.Series(cells, index=frame["model"].tolist(), name=name, dtype=object))
     units = [unit for members in study.groups().values() for unit in members]
     every = [u for u in units if any(u in frame.index for frame in frames)]
-    told = study.plan["units"]
-    about = pd.DataFrame([{key: told[u][key] for key in ("architecture", "regime", "seed")} for u in every], index=every)
+    planned = study.plan.units
+    named = [(planned[u].architecture, planned[u].regime, planned[u].seed) for u in every]
+    about = pd.DataFrame(named, columns=["architecture", "regime", "seed"], index=every)
     nothing = Interval(np.nan, np.nan, np.nan, reason="no finished model has it")
     columns = {str(f.name): [f.get(u, nothing) for u in every] for f in frames}
     return about.assign(**columns) if every else pd.DataFrame(
@@ -117,9 +114,10 @@ def _cell(found: Interval) -> Cell:
     return Cell(value=found.value, low=found.low, high=found.high, reason=found.reason if np.isnan(found.value) else "")
 
 
-def _finding(study: Study, name: str, asked: Mapping[str, Any], frame: pd.DataFrame, row: Row, **fields: Any) -> Finding:
+def _finding(study: Study, name: str, asked: OverModels, frame: pd.DataFrame, row: Row, **fields: Any) -> Finding:
     """A finding over models; without any it says so."""
-    said = {"name": name, "audit": name.partition("-")[0], "row": row, "settings": dict(asked), "seed": study.plan["seed"]}
+    settings = asked.model_dump(exclude_defaults=True)
+    said = {"name": name, "audit": name.partition("-")[0], "row": row, "settings": settings, "seed": study.plan.seed}
     if not len(frame):
         question = fields.get("question", "What do the models of this study say?")
         return Finding(**said, question=question, not_run="no finished model has any of the numbers asked for")
@@ -129,10 +127,10 @@ def _finding(study: Study, name: str, asked: Mapping[str, Any], frame: pd.DataFr
 # ---- numbers by regime ---------------------------------------------------------------------------------------------------
 
 
-def _table(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
-    columns = asked["columns"]
-    frame, row = _values(study, estimates, columns, asked["regimes"])
-    title = asked["title"] or name.partition("-")[2]
+def _table(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -> Finding:
+    columns = asked.columns
+    frame, row = _values(study, estimates, columns, asked.regimes)
+    title = asked.title or name.partition("-")[2]
     groups = [(key, part) for key, part in frame.groupby(["architecture", "regime"], sort=False)] if len(frame) else []
     means = {key: {c: over_seeds(_numbers(part, c)) for c in columns} for key, part in groups}
     return _finding(
@@ -159,14 +157,14 @@ def _table(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str,
 # ---- one number against another ------------------------------------------------------------------------------------------
 
 
-def _relation(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
-    pairs = [(x, y) for x in asked["x"] for y in asked["y"]]
-    frame, row = _values(study, estimates, dict.fromkeys([*asked["x"], *asked["y"]]), asked["regimes"])
-    title = asked["title"] or name.partition("-")[2]
-    question = f"{title}: does {asked['x'][0]} go with {asked['y'][0]} over models?"
+def _relation(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -> Finding:
+    pairs = [(x, y) for x in asked.x for y in asked.y]
+    frame, row = _values(study, estimates, dict.fromkeys([*asked.x, *asked.y]), asked.regimes)
+    title = asked.title or name.partition("-")[2]
+    question = f"{title}: does {asked.x[0]} go with {asked.y[0]} over models?"
     if not len(frame):
         return _finding(study, name, asked, frame, row, question=question)
-    found = _Relation(frame, pairs, study.plan["seed"], name)
+    found = _Relation(frame, pairs, study.plan.seed, name)
     return _finding(
         study, name, asked, frame, row,
         question=question, sentence=found.sentence(), estimates=found.estimates(row), checks=found.checks(),
@@ -318,10 +316,10 @@ DISAGREE = "Within architectures the sign is another one: architectures, not mod
 # ---- one regime against another ------------------------------------------------------------------------------------------
 
 
-def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, Any]) -> Finding:
-    before, after = asked["of"]
-    frame, row = _values(study, estimates, asked["columns"], asked["of"])
-    title = asked["title"] or f"{after} against {before}"
+def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -> Finding:
+    before, after = asked.of
+    frame, row = _values(study, estimates, asked.columns, asked.of)
+    title = asked.title or f"{after} against {before}"
     question = f"{title}: what does {after} change against {before}, seed by seed?"
     sides = [frame[frame["regime"] == regime].set_index(["architecture", "seed"]) for regime in (before, after)]
     common = sides[0].index.intersection(sides[1].index, sort=False)
@@ -332,8 +330,8 @@ def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, 
     groups = {a: np.flatnonzero(architectures == a) for a in dict.fromkeys(architectures.tolist())}
     if len(groups) > 1:
         groups["all architectures"] = np.arange(len(common))
-    values = {c: [_numbers(side, c) for side in sides] for c in asked["columns"]}
-    found = {(c, a): paired(values[c][1][rows], values[c][0][rows]) for c in asked["columns"] for a, rows in groups.items()}
+    values = {c: [_numbers(side, c) for side in sides] for c in asked.columns}
+    found = {(c, a): paired(values[c][1][rows], values[c][0][rows]) for c in asked.columns for a, rows in groups.items()}
     adjusted = dict(zip(found, benjamini_hochberg([one.sign_p for one in found.values()]), strict=True))
     return _finding(
         study, name, asked, frame, row,
@@ -341,22 +339,22 @@ def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: Mapping[str, 
         sentence=_said_pairs(after, before, asked, found, list(groups)[-1]),
         estimates=[_change(c, a, one, adjusted[c, a], row) for (c, a), one in found.items()],
         checks=[
-            Check(name=f"{column} is evidence", passed=False, note=why) for column, why in asked["said"].items()
+            Check(name=f"{column} is evidence", passed=False, note=why) for column, why in asked.by_construction.items()
         ],
         exhibits=[
-            *(_boxes(c, frame, title) for c in asked["columns"]),
+            *(_boxes(c, frame, title) for c in asked.columns),
             _changes(title, asked, found, adjusted),
             _differences(title, asked, common, values),
         ],
     )  # fmt: skip
 
 
-def _said_pairs(after: str, before: str, asked: Mapping[str, Any], found: Mapping[tuple[str, str], Paired], over: str) -> str:
+def _said_pairs(after: str, before: str, asked: OverModels, found: Mapping[tuple[str, str], Paired], over: str) -> str:
     said = []
-    for column in asked["columns"]:
+    for column in asked.columns:
         one = found[column, over]
         said.append(f"{column} falls in {one.negative} and rises in {one.positive} of {one.negative + one.positive + one.zero}")
-    why = " ".join(dict.fromkeys(asked["said"].values()))
+    why = " ".join(dict.fromkeys(asked.by_construction.values()))
     return f"{after} against {before}, pairs of equal seeds: {'; '.join(said)}. {why}".strip()
 
 
@@ -385,7 +383,7 @@ def _boxes(column: str, frame: pd.DataFrame, title: str) -> Scatter:
 
 
 def _changes(
-    title: str, asked: Mapping[str, Any], found: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
+    title: str, asked: OverModels, found: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
 ) -> Table:
     return Table(
         title=title,
@@ -401,10 +399,10 @@ def _changes(
     )  # fmt: skip
 
 
-def _differences(title: str, asked: Mapping[str, Any], common: pd.Index, values: Mapping[str, list[np.ndarray]]) -> Table:
+def _differences(title: str, asked: OverModels, common: pd.Index, values: Mapping[str, list[np.ndarray]]) -> Table:
     return Table(
         title=f"{title}: every pair",
-        columns=("number", "architecture", "seed", *asked["of"], "difference"),
+        columns=("number", "architecture", "seed", *asked.of, "difference"),
         rows=[
             [column, architecture, int(seed), first[k], second[k], second[k] - first[k]]
             for column, (first, second) in values.items()

@@ -29,52 +29,52 @@ from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun, TrainingError
 from rightreasons.evidence import Decisions, Evidence
+from rightreasons.files import read_json, write_json
 from rightreasons.measurements import load_measurement, made_from, save_measurement, scalars
+from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import CURVES, evaluate, train
 from rightreasons.perturbations.calibration import calibrate
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
-from rightreasons.study.performance import INTERNAL, Performance, performance
-from rightreasons.study.plan import load
-from rightreasons.study.record import (
+from rightreasons.study.folder import (
     DONE,
+    EXTRACTED,
     FAILED,
-    PLAIN,
     PLANNED,
     ROW,
     RUN,
     RUNNING,
     Study,
     Unmeasured,
-    columns,
     locked,
     now,
-    read_json,
     read_measurement,
-    write_json,
     write_table,
 )
-from rightreasons.study.regimes import known
+from rightreasons.study.performance import INTERNAL, Performance, performance
+from rightreasons.study.plan import BROUGHT, PLAIN, AuditPlan, Calibration
+from rightreasons.study.planner import load, outputs_of
+from rightreasons.study.starting import begin
+from rightreasons.study.trainings import settings_of_method
 
 WORK = "work"  # folder of a unit where a mitigation keeps what it is at
 SILENT = "the worker ended without a word: it, or its driver, was killed"
 PACKAGES = ("rightreasons", "torch", "numpy", "scipy", "pandas", "zarr", "scikit-learn", "timm")
 
 
-def work(folder: Path, task: Task) -> Literal["done", "failed"]:
-    """Do a task; an error is kept in run.json of its units and said in one word."""
-    folder = Path(folder)
-    study = Study.open(folder)
+def work(place: Path | Study, task: Task) -> Literal["done", "failed"]:
+    """Do a task of a study, given by its folder; an error is kept in run.json of its units and said in one word."""
+    study = place if isinstance(place, Study) else Study.open(Path(place))
     if task.step == "extract":
         return _extract_piece(study, task)
-    with locked(folder, task.units):
+    with locked(study, task.units):
         runs = [_Run(study, unit) for unit in task.units]
         todo = [run for run in runs if task.step != "all" or study.row(run.unit) is None]
         for run in todo:
             run.begin(task.step)
-        with _Kept(todo) as kept, _threads(study.plan["units"][task.units[0]]["threads"]):
+        with _Kept(todo) as kept, _threads(study.plan.units[task.units[0]].threads):
             _do(study, task, todo)
     return "failed" if kept.error else "done"
 
@@ -83,12 +83,12 @@ def _extract_piece(study: Study, task: Task) -> Literal["done", "failed"]:
     """A piece is locked by itself, so that several workers extract one unit; only an error is told in the unit's run.json."""
     (unit,) = task.units
     lo, hi = task.pieces or (0, 0)
-    threads = study.plan["units"][unit]["threads"]
-    with locked(study.folder, task.units, f"lock-{task.cohort}-{lo}-{hi}"), _Kept([]) as kept, _threads(threads):
+    threads = study.plan.units[unit].threads
+    with locked(study, task.units, f"lock-{task.cohort}-{lo}-{hi}"), _Kept([]) as kept, _threads(threads):
         _Run(study, unit).extract_piece(task)
     if kept.error is None:
         return "done"
-    with locked(study.folder, task.units):
+    with locked(study, task.units):
         run = _Run(study, unit)
         run.begin(task.step)
         run.fail(kept.error)
@@ -96,7 +96,10 @@ def _extract_piece(study: Study, task: Task) -> Literal["done", "failed"]:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def _threads(number: int | None) -> Iterator[None]:
+    if number is None:
+        yield
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -128,7 +131,7 @@ def _do(study: Study, task: Task, todo: list[_Run]) -> None:
     if task.step == "train":
         train_group(study, todo)
     if task.step == "calibrate":
-        todo[0].calibrate()
+        todo[0].calibrate(study.plan.severities[task.calibration])
     for run in todo:
         if task.step == "all":
             run.train()
@@ -141,7 +144,7 @@ def _do(study: Study, task: Task, todo: list[_Run]) -> None:
 
 def train_group(study: Study, runs: list[_Run]) -> None:
     """Train units: one by one, or as one batched model where the plan says so."""
-    if not runs or not runs[0].plan["batched"]:
+    if not runs or not runs[0].plan.batched:
         for run in runs:
             run.train()
         return
@@ -155,16 +158,17 @@ def train_group(study: Study, runs: list[_Run]) -> None:
 
 def _train_as_one(study: Study, runs: list[_Run]) -> list[Any]:
     """The models of a group, each in the folder of its unit, or why one has none."""
-    starts, cohort = [run.start() for run in runs], study_cohort(study, runs[0].plan["cohort"])
-    settings, threads, method = [run.settings() for run in runs], runs[0].plan["threads"], runs[0].plan["method"]
+    starts, cohort = [run.start() for run in runs], study_cohort(study, runs[0].plan.cohort)
+    settings, threads, method = [run.settings() for run in runs], runs[0].plan.threads, runs[0].plan.method
     if method == PLAIN:
-        from rightreasons.models.batched import train_batched  # only a batched study needs it
-
         return list(train_batched(starts, cohort, settings, folders=[run.folder / "model" for run in runs], threads=threads))
     module = families.member("mitigations", method)
-    decoding, usual = study.plan["decoding"], families.settings_of(module.mitigate)
-    given = [{key: value for key, value in {**decoding, **own}.items() if key in usual} for own in settings]
-    rngs = [task_rng(run.plan["seed"], f"mitigation {method}") for run in runs]
+    decoding, usual = study.plan.decoding, families.settings_of(module.mitigate)
+    given = []
+    for run, own in zip(runs, settings, strict=True):
+        every = {**decoding, **own, **run.starting_settings(usual)}
+        given.append({key: value for key, value in every.items() if key in usual})
+    rngs = [task_rng(run.plan.seed, f"mitigation {method}") for run in runs]
     trained = list(
         module.together(starts, cohort, given, rngs=rngs, folders=[run.folder / WORK for run in runs], threads=threads)
     )
@@ -181,7 +185,7 @@ class _Run:
 
     def __init__(self, study: Study, unit: str) -> None:
         self.study, self.unit = study, unit
-        self.plan = study.plan["units"][unit]
+        self.plan = study.plan.units[unit]
         self.folder = study.path(unit)
         self.told: dict[str, Any] = study.run(unit)
         self.before = self.told.get("error")  # of an earlier attempt
@@ -196,9 +200,9 @@ class _Run:
         self.told = {
             "unit": self.unit,
             "status": RUNNING,
-            "plan": self.plan,
-            "seeds": {"unit": self.plan["seed"], "study": self.study.plan["seed"]},
-            "code": self.study.plan["code"],
+            "plan": self.plan.model_dump(mode="json"),
+            "seeds": {"unit": self.plan.seed, "study": self.study.plan.seed},
+            "code": self.study.plan.code,
             "packages": _packages(),
             "device": _device(),
             "started": self.told.get("started") or now(),
@@ -234,10 +238,32 @@ class _Run:
     # ---- training ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Classifier:
-        """The network that training begins with: another unit's model, or the architecture at its first weights."""
-        return self._model_of(self.plan["start"]) if self.plan["start"] else load(self.plan["load"], self.plan["seed"])
+        """The network that training begins with: the architecture at its first weights, or another unit's network.
+
+        A method that trains anew finds the first weights of a network itself: `starting_settings` tells it which.
+        """
+        if not self.plan.start:
+            return load(self.plan.load, self.plan.seed)
+        network = self._model_of(self.plan.start)
+        if self.plan.weights == "given" or self.plan.method != PLAIN:
+            return network
+        values = outputs_of(self.plan.target, study_cohort(self.study, self.plan.cohort))
+        classes = values if self.plan.target else network.classes
+        started = begin(network, self._weights, classes, task_rng(self.plan.seed, "starting weights"))
+        started.card["name"] = self.unit
+        return started
+
+    @property
+    def _weights(self) -> str | None:
+        return None if self.plan.weights == "card" else self.plan.weights
+
+    def starting_settings(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The setting `start` of a method that would else go back to the first weights."""
+        return {"start": self._weights} if self.plan.start and "start" in known else {}
 
     def _model_of(self, unit: str) -> Classifier:
+        if unit in self.study.held.models:
+            return self.study.held.models[unit]
         place = self.study.path(unit) / "model"
         if not (place / "model.json").exists():
             error = self.study.run(unit).get("error")
@@ -247,21 +273,23 @@ class _Run:
 
     def settings(self) -> dict[str, Any]:
         """Keywords of `train`."""
-        return {**self.plan["train"], "threads": self.plan["threads"]}
+        return {**self.plan.train, "threads": self.plan.threads}
 
     def train(self) -> None:
+        if self.plan.method == BROUGHT:
+            return
         place = self.folder / "model"
         if (place / "model.json").exists():
             shutil.rmtree(self.folder / WORK, ignore_errors=True)
             return
-        if self.plan["batched"]:  # its group was trained before, all but this member
+        if self.plan.batched:  # its group was trained before, all but this member
             raise TrainingError(f"not trained with its group: {(self.before or {}).get('message', 'no error was kept')}")
         began = time.perf_counter()
         self.told["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
         self._write()
-        cohort = study_cohort(self.study, self.plan["cohort"])
-        if self.plan["method"] == PLAIN:
-            settings = {**self.settings(), **self.study.plan["decoding"]}
+        cohort = study_cohort(self.study, self.plan.cohort)
+        if self.plan.method == PLAIN:
+            settings = {**self.settings(), **self.study.plan.decoding}
             if "stopping" in settings:
                 settings["stopping"] = cohort.on(settings["stopping"])
             train(self.start(), cohort, folder=place, **settings)
@@ -271,20 +299,18 @@ class _Run:
 
     def _mitigate(self, cohort: Cohort) -> None:
         """A method of `mitigations/` keeps what it likes in a folder of its own; of that only the curves stay."""
-        mitigate = families.member("mitigations", self.plan["method"]).mitigate
+        mitigate = families.member("mitigations", self.plan.method).mitigate
         first, work = self.start(), self.folder / WORK
-        rng = task_rng(self.plan["seed"], f"mitigation {self.plan['method']}")
-        usual = {**families.settings_of(mitigate), **known(self.plan["method"])}
-        given = {**self.study.plan["decoding"], **self.settings(), "folder": work}
-        given = {key: value for key, value in given.items() if key in usual}
-        if self.study.trains_with_severities(self.unit):
-            given["severities"] = str(self.study.severities)
-        if self.plan["start"] and "start" in usual:
-            given["start"] = "given"  # of a method that would else go back to the first weights
-        if self.plan["references"]:
-            given["references"] = {role: [self._model_of(u) for u in units] for role, units in self.plan["references"].items()}
+        rng = task_rng(self.plan.seed, f"mitigation {self.plan.method}")
+        usual = {**families.settings_of(mitigate), **settings_of_method(self.plan.method)}
+        every = {**self.study.plan.decoding, **self.settings(), **self.starting_settings(usual), "folder": work}
+        given = {key: value for key, value in every.items() if key in usual}
+        for calibration in self.study.calibrations_of(self.unit):
+            given["severities"] = str(self.study.folder / calibration.file)
+        if self.plan.references:
+            given["references"] = {role: [self._model_of(u) for u in units] for role, units in self.plan.references.items()}
         model = mitigate(first, cohort, rng=rng, **given)
-        if self.plan["start"]:
+        if self.plan.start and self.plan.weights == "given":
             model.used = frozenset(model.used) | frozenset(first.used)
         self.keep(model)
         shutil.rmtree(work, ignore_errors=True)
@@ -297,13 +323,15 @@ class _Run:
             shutil.copy(curves, place / CURVES)
         model.save(place)
 
-    def calibrate(self) -> None:
+    def calibrate(self, calibration: Calibration) -> None:
         """Severities of the study's perturbations, on this unit's model."""
-        began, told, place = time.perf_counter(), self.study.plan["severities"], self.study.severities
+        began = time.perf_counter()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        reference = self._model_of(told["reference"]).to(device) if told["reference"] else None
-        cohort = study_cohort(self.study, self.plan["cohort"])
-        calibrate(self._model_of(self.unit).to(device), cohort, reference=reference, out=place, **told["settings"])
+        reference = self._model_of(calibration.reference).to(device) if calibration.reference else None
+        cohort = study_cohort(self.study, self.plan.cohort)
+        rows = cohort if cohort.has("val") else cohort.on("audit")
+        model, place = self._model_of(self.unit).to(device), self.study.folder / calibration.file
+        calibrate(model, rows, reference=reference, out=place, **calibration.settings)
         self.note(calibrate=time.perf_counter() - began)
 
     # ---- extraction ----------------------------------------------------------------------------------------------------
@@ -313,41 +341,50 @@ class _Run:
         named, needs = self._named(), self.study.needs(self.unit)
         arrays = sorted({f"{need.cohort}: {need.array}" for need in needs})
         wanted = {"arrays": arrays, "cohorts": {name: cohort.fingerprint for name, cohort in named.items()}}
-        marker = self.folder / "predictions" / "extracted.json"
+        if self.plan.method == BROUGHT:
+            wanted["model"] = self._model_of(self.unit).fingerprint
+        marker = self.folder / EXTRACTED
         if marker.exists() and read_json(marker) == wanted:
             return
-        began = time.perf_counter()
+        began, classifier = time.perf_counter(), self._classifier()
         place = self.folder / "evidence"
         if (place / "zarr.json").exists() and _is_of_other_rows(Evidence.open(place), named):
-            shutil.rmtree(place)  # an external cohort has changed: what was said of its old rows can be made again
-        classifier = self._classifier()
+            shutil.rmtree(place)  # a cohort has changed: what was said of its old rows can be made again
         self._join_pieces(classifier, named)
-        evidence = extract(classifier, named, needs, out=place, threads=self.plan["threads"], **self.study.plan["extract"])
+        evidence = extract(classifier, named, needs, out=place, **self._extraction(classifier))
         for name in evidence.cohorts:
             if "logits" in evidence.arrays(name):
                 write_table(predictions(evidence, name), self.folder / "predictions" / f"{name}.parquet")
         write_json(marker, wanted)
         self.note(extract=time.perf_counter() - began)
 
+    def _extraction(self, classifier: Classifier) -> dict[str, Any]:
+        """Keywords of `extract`; a brought model learnt from the rows that the table calls `train`, unless it knows its own."""
+        settings = {"threads": self.plan.threads, **self.study.plan.extract}
+        data = study_cohort(self.study, self.plan.cohort)
+        if self.unit == self.study.plan.brought and classifier.training is None and data.has("train"):
+            settings["training"] = data.on("train")
+        return settings
+
     def extract_piece(self, task: Task) -> None:
         """Some chunks of one cohort, as evidence of their own; `extract` joins them."""
         lo, hi = task.pieces or (0, 0)
-        chunk = self.study.plan["extract"]["chunk"]
+        chunk = self.study.plan.extract["chunk"]
         cohort = self._named()[task.cohort]
         rows = np.arange(lo * chunk, min(hi * chunk, len(cohort)))
         place = self.folder / "pieces" / f"{task.cohort}-{lo}-{hi}"
         needs = [need for need in self.study.needs(self.unit) if need.cohort == task.cohort]
         piece = {task.cohort: cohort.select(rows)}
-        settings = self.study.plan["extract"]
-        extract(self._classifier(), piece, needs, out=place, threads=self.plan["threads"], **settings)
+        classifier = self._classifier()
+        extract(classifier, piece, needs, out=place, **self._extraction(classifier))
 
     def _join_pieces(self, classifier: Classifier, named: Mapping[str, Cohort]) -> None:
         """Copy what pieces hold into the unit's evidence, chunk by chunk."""
         pieces = sorted((self.folder / "pieces").glob("*/zarr.json"))
         if not pieces:
             return
-        whole = extract(classifier, named, [], out=self.folder / "evidence", **self.study.plan["extract"])
-        chunk, batch = self.study.plan["extract"]["chunk"], self.study.plan["extract"]["batch"]
+        whole = extract(classifier, named, [], out=self.folder / "evidence", **self.study.plan.extract)
+        chunk, batch = self.study.plan.extract["chunk"], self.study.plan.extract["batch"]
         for file in pieces:
             name, lo, _ = file.parent.name.rsplit("-", 2)
             piece = Evidence.open(file.parent)
@@ -364,12 +401,13 @@ class _Run:
 
     def _named(self) -> dict[str, Cohort]:
         """The splits of the unit's own cohort, its twins, and the external cohorts."""
-        inside = named_cohorts(study_cohort(self.study, self.plan["cohort"]), self.study.plan["seed"])
+        inside = named_cohorts(study_cohort(self.study, self.plan.cohort), self.study.plan.seed)
         return {**inside, **{name: study_cohort(self.study, name) for name in self.study.external(self.unit)}}
 
     def _classifier(self) -> Classifier:
-        classifier = Classifier.open(self.folder / "model")
-        classifier.card["name"] = self.unit
+        classifier = self._model_of(self.unit)
+        if self.unit != self.study.plan.brought:
+            classifier.card["name"] = self.unit
         return classifier
 
     # ---- measuring -----------------------------------------------------------------------------------------------------
@@ -379,24 +417,26 @@ class _Run:
         began = time.perf_counter()
         evidence = Evidence.open(self.folder / "evidence")
         for name in self._audits():
-            self._measure_audit(name, self.study.plan["audits"][name], evidence)
-        path, told = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan["performance"])
+            start = time.perf_counter()
+            self._measure_audit(name, self.study.plan.audits[name], evidence)
+            self.told.setdefault("measured", {})[name] = time.perf_counter() - start
+        path, told = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan.performance)
         if made_from(path) != told:
             found = {name: evidence.on(name).decisions() for name in (INTERNAL, *self.study.external(self.unit))}
-            save_measurement(performance(found, seed=self.study.plan["seed"], **self.study.plan["performance"]), path, **told)
+            save_measurement(performance(found, seed=self.study.plan.seed, **self.study.plan.performance), path, **told)
         self.note(measure=time.perf_counter() - began)
 
     def _audits(self) -> list[str]:
         """The audits that look at this unit."""
-        return [name for name in self.study.plan["audits"] if self.study.roles(self.unit, name)]
+        return [name for name in self.study.plan.audits if self.study.roles(self.unit, name)]
 
-    def _measure_audit(self, name: str, audit: Mapping[str, Any], evidence: Evidence) -> None:
+    def _measure_audit(self, name: str, audit: AuditPlan, evidence: Evidence) -> None:
         path = self.folder / "measurements" / f"{name}.npz"
-        told = self._made_from({key: audit[key] for key in ("method", "settings")})
+        told = self._made_from({"method": audit.method, "settings": audit.settings})
         if made_from(path) == told:
             return
-        module = families.member("audits", audit["method"])
-        rng = task_rng(self.study.plan["seed"], f"{audit['method']} measure")
+        module = families.member("audits", audit.method)
+        rng = task_rng(self.study.plan.seed, f"{audit.method} measure")
         try:
             measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, self.study.settings(name)))
         except (NotRun, EvidenceError) as error:
@@ -405,25 +445,32 @@ class _Run:
 
     def _made_from(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         plan = self.study.plan
-        external = {name: told["hash"] for name, told in plan["cohorts"].items() if told["external"]}
-        return json.loads(json.dumps({"settings": settings, "seed": plan["seed"], "external": external}))
+        external = {name: plan.cohorts[name].hash for name in plan.external}
+        deciding: dict[str, Any] = {"settings": settings, "seed": plan.seed, "external": external}
+        if plan.brought:  # no id of a unit would change with the model or its rows
+            deciding["measured"] = plan.measured
+        return json.loads(json.dumps(deciding, default=str))
 
     def finish(self) -> None:
         """The row, last of all."""
         found: dict[str, Any] = scalars(load_measurement(Performance, self.folder / "measurements" / "performance.npz"))
         for name in self._audits():
-            method = self.study.plan["audits"][name]["method"]
+            method = self.study.plan.audits[name].method
             measured = read_measurement(method, self.folder / "measurements" / f"{name}.npz")
             found |= {f"{name}_{key}": value for key, value in scalars(measured).items() if key != "model"}
-        selected = read_json(self.folder / "model" / "model.json")["card"]
+        card = (
+            self._model_of(self.unit).card
+            if self.plan.method == BROUGHT
+            else read_json(self.folder / "model" / "model.json")["card"]
+        )
         seconds = self._epochs()
-        if self.plan["method"] == PLAIN:
+        if self.plan.method == PLAIN:
             self.told["times"]["train"] = sum(seconds)  # over all attempts
         row = {
-            **columns(self.plan),
+            **self.plan.columns,
             "status": DONE,
             "epochs": len(seconds),
-            "selected_epoch": selected.get("selected_epoch"),
+            "selected_epoch": card.get("selected_epoch"),
             **found,
             **{f"time_{step}": seconds for step, seconds in self.told["times"].items()},
             "time_started": self.told["started"],
@@ -432,7 +479,7 @@ class _Run:
         self.told |= {"status": DONE, "finished": row["time_finished"]}
         self.told["attempts"][-1]["cause"] = "done"
         self._write()
-        write_json(self.folder / ROW, {"unit": self.unit, "measured": self.study.plan["measured"], "columns": row})
+        write_json(self.folder / ROW, {"unit": self.unit, "measured": self.study.plan.measured, "columns": row})
 
     def _epochs(self) -> list[float]:
         """Seconds of every epoch; a method without epochs has left no curves."""
@@ -451,7 +498,9 @@ def _read_cohort(folder: Path, name: str, content: str) -> Cohort:
 
 def study_cohort(study: Study, name: str) -> Cohort:
     """A cohort of the study, read and hashed once per process."""
-    return _read_cohort(study.folder, name, study.plan["cohorts"][name]["hash"])
+    if name in study.held.cohorts:
+        return study.held.cohorts[name]
+    return _read_cohort(study.folder, name, study.plan.cohorts[name].hash)
 
 
 def predictions(evidence: Evidence, name: str) -> pd.DataFrame:
@@ -477,17 +526,17 @@ def preload(study: Study) -> None:
 
     No thread of ours may be left running here: a fork would lose it. (Arrow and jemalloc look after their own.)
     """
-    for name, told in study.plan["cohorts"].items():
+    for name, told in study.plan.cohorts.items():
         cohort = study_cohort(study, name)
-        for part in [cohort] if told["external"] else named_cohorts(cohort, study.plan["seed"]).values():
+        for part in [cohort] if told.external else named_cohorts(cohort, study.plan.seed).values():
             part.fingerprint  # noqa: B018  kept with the table that all its views share
-    for unit in study.plan["units"].values():
-        home = unit["load"]["model"].partition(":")[0]
+    for unit in study.plan.units.values():
+        home = unit.load["model"].partition(":")[0]
         importlib.import_module({"hf": "transformers", "monai": "monai.networks.nets"}.get(home, home))
-        if unit["method"] != PLAIN:
-            families.member("mitigations", unit["method"])
-    for audit in study.plan["audits"].values():
-        families.member("audits", audit["method"])
+        if unit.method != PLAIN:
+            families.member("mitigations", unit.method)
+    for audit in study.plan.audits.values():
+        families.member("audits", audit.method)
     for name in ("pyarrow.dataset", "pyarrow.parquet", "PIL.ImageFile"):  # what reading tables and images imports late
         importlib.import_module(name)
     # Numba reads its kernels from its cache when they are first called.

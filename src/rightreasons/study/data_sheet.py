@@ -12,7 +12,8 @@ from rightreasons.case import Sheet
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Estimate, Table
-from rightreasons.study.record import Study
+from rightreasons.study.folder import Study
+from rightreasons.study.plan import DATA
 
 SPLITS = ("train", "val", "audit", "test")
 
@@ -47,18 +48,30 @@ def sheet_of(
 
 
 def sheet_of_study(study: Study, trained_on: Mapping[str, str]) -> Sheet:
-    """The sheet of a study's folder, or one from its plan; `trained_on` is model (as findings name it) → its cohort."""
-    base = Sheet.read(study.folder)
-    if base is None:
-        hashes = {f"rows of {name}": str(told["hash"]) for name, told in study.plan["cohorts"].items()}
-        facts = {
-            "seed": str(study.plan["seed"]),
-            **{key: str(value) for key, value in study.plan["code"].items() if value},
-            **hashes,
-        }
+    """The sheet of a study's page.
+
+    Parameters
+    ----------
+    trained_on : model, as findings name it → its training rows
+    """
+    plan, text = study.plan, (study.folder / "study.toml").read_text()
+    if plan.brought:
+        evidence = study.evidence(plan.brought)
+        rows = study.held.data if study.held.data is not None else study.cohort(DATA)
+        external = {name: study.cohort(name) for name in plan.external}
+        facts = {"seed": str(plan.seed), "depth": plan.depth}
+        is_known = rows.has("train")
+        return sheet_of(
+            rows, evidence=evidence, external=external, command=plan.command, study=text, facts=facts, trained=is_known
+        )
+    if plan.command:  # made by `rightreasons audit`
+        facts = {"seed": str(plan.seed), "depth": plan.depth}
+        base = sheet_of(study.cohort(DATA), command=plan.command, study=text, facts=facts)
+    else:
+        facts = {"seed": str(plan.seed), **{key: value for key, value in plan.code.items() if value}}
+        facts |= {f"rows of {name}": cohort.hash for name, cohort in plan.cohorts.items()}
         command = shlex.join(["rightreasons", "sweep", str(study.folder)])
-        text = (study.folder / "study.toml").read_text()
-        base = sheet_of(study.cohort("data"), command=command, study=text, facts=facts, fingerprints=False)
+        base = sheet_of(study.cohort(DATA), command=command, study=text, facts=facts, fingerprints=False)
     cohorts = {name: study.cohort(name) for name in dict.fromkeys(trained_on.values())}
     learnt = tuple(e for model, name in trained_on.items() for e in imbalance(cohorts[name], model))
     return base.model_copy(update={"imbalance": learnt})

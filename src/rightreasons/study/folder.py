@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 
 from rightreasons import families
 from rightreasons.audits import Need, needs_of
@@ -39,26 +40,44 @@ from rightreasons.files import read_json, replacing, write_json
 from rightreasons.findings import Finding, file_name
 from rightreasons.measurements import load_measurement, measured_class
 from rightreasons.study import roles
+from rightreasons.study.plan import BROUGHT, Calibration, Plan
 
 PLAN, RUN, ROW, TABLE, CONCLUDED = "plan.json", "run.json", "row.json", "table.parquet", "concluded.json"
 PLANNED, RUNNING, DONE, FAILED = "planned", "running", "done", "failed"
-PLAIN = "erm"  # the method that is `train` itself
+EXTRACTED = "predictions/extracted.json"  # of a unit: what its evidence was extracted for
 TIME = "time_"  # how columns that hold times begin
+
+
+@dataclass
+class Held:
+    """What the process that made a study has in memory: a brought model and rows need not lie in the study's folder.
+
+    Attributes
+    ----------
+    models : unit → the model that was brought
+    cohorts : by name
+    data : the rows as they were read, before the study added anything to them
+    """
+
+    models: dict[str, Any] = field(default_factory=dict)
+    cohorts: dict[str, Cohort] = field(default_factory=dict)
+    data: Cohort | None = None
 
 
 class Study:
     """A folder that `rightreasons sweep` wrote, whole or not yet."""
 
-    def __init__(self, folder: Path, plan: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, plan: Plan, held: Held | None = None) -> None:
         self.folder = folder
         self.plan = plan
+        self.held = held or Held()
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Study:
         place = Path(folder)
         if not (place / PLAN).is_file():
             raise DataError(f"no study in {place} ({PLAN} is missing): make one with rightreasons sweep STUDY.toml --out {place}")
-        return cls(place, read_json(place / PLAN))
+        return cls(place, read_plan(place / PLAN))
 
     def __repr__(self) -> str:
         counts = pd.Series([self.status(unit) for unit in self.units], dtype=object).value_counts()
@@ -72,27 +91,30 @@ class Study:
 
     @property
     def name(self) -> str:
-        return str(self.plan["name"])
+        return self.plan.name
 
     @property
     def units(self) -> tuple[str, ...]:
         """Ids of the units that the plan asks for, sorted."""
-        return tuple(sorted(self.plan["units"]))
+        return tuple(sorted(self.plan.units))
 
     def path(self, unit: str) -> Path:
-        if unit not in self.plan["units"]:
+        """The folder of a unit."""
+        if unit not in self.plan.units:
             raise DataError(f"study {self.name!r} has no unit {unit!r}; {suggest(unit, self.units)}")
-        return self.folder / "runs" / unit
+        return self.folder / self.plan.place(unit)
 
     def run(self, unit: str) -> dict[str, Any]:
         """The unit's run.json; of one that was never begun, its plan alone."""
         told = _read(self.path(unit) / RUN)
-        return {"status": PLANNED, "plan": self.plan["units"][unit], "attempts": []} if told is None else told
+        if told is None:
+            return {"status": PLANNED, "plan": self.plan.units[unit].model_dump(mode="json"), "attempts": []}
+        return dict(told)
 
     def row(self, unit: str) -> dict[str, Any] | None:
         """The unit's row of the table, None before it is done (or where the audits asked for have changed since)."""
         row = _read(self.path(unit) / ROW)
-        return row if row is not None and row["measured"] == self.plan["measured"] else None
+        return row if row is not None and row["measured"] == self.plan.measured else None
 
     def status(self, unit: str) -> str:
         """planned, running (or ended without a word), done or failed."""
@@ -106,55 +128,56 @@ class Study:
         if self.row(unit) is not None:
             return ()
         place = self.path(unit)
-        made = {"train": "model/model.json", "extract": "predictions/extracted.json"}
-        return (*(step for step, file in made.items() if not (place / file).exists()), "measure")
+        missing = []
+        if self.plan.units[unit].method != BROUGHT and not (place / "model" / "model.json").exists():
+            missing.append("train")
+        if not (place / EXTRACTED).exists():
+            missing.append("extract")
+        return (*missing, "measure")
 
     def external(self, unit: str | None = None) -> tuple[str, ...]:
         """Cohorts from elsewhere; those that a unit is evaluated on have the column that it predicts."""
-        target = self.plan["units"][unit]["train"].get("target") if unit else None
-        told = self.plan["cohorts"].items()
-        return tuple(name for name, c in told if c["external"] and (not target or target in c["attributes"]))
+        if unit is not None and self.plan.brought not in ("", unit):
+            return ()  # what a brought model is compared with is not judged elsewhere
+        target = self.plan.units[unit].target if unit else None
+        return tuple(name for name in self.plan.external if not target or target in self.plan.cohorts[name].attributes)
 
     def needs(self, unit: str | None = None) -> list[Need]:
         """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
         found = {Need("test", name, "logits"): None for name in ("test", *self.external(unit))}
-        for name, audit in self.plan["audits"].items():
-            asked = needs_of([audit["method"]], {audit["method"]: self.settings(name)})
+        for name, audit in self.plan.audits.items():
             played = None if unit is None else self.roles(unit, name)
-            found.update(dict.fromkeys(need for need in asked if played is None or need.role in played))
+            if played == ():
+                continue
+            for need in needs_of([audit.method], {audit.method: self.settings(name)}):
+                if played is None or need.role in played:
+                    found[need] = None
         return list(found)
 
     def roles(self, unit: str, audit: str) -> tuple[str, ...]:
         """The roles that a unit has in an audit; none where the audit does not look at it."""
-        return roles.plays(self.plan, self.plan["audits"][audit], self.plan["units"][unit])
+        return roles.plays(self.plan.audits[audit], self.plan.units[unit], self.plan.references)
 
     def waits_for(self, unit: str) -> tuple[str, ...]:
         """Units whose models a unit starts from or reads."""
-        told = self.plan["units"][unit]
-        found = [told["start"], *(other for others in told["references"].values() for other in others)]
-        if self.trains_with_severities(unit):
-            found += [self.plan["severities"][key] for key in ("baseline", "reference")]
-        return tuple(dict.fromkeys(filter(None, found)))
+        planned = self.plan.units[unit]
+        found = [planned.start, *(other for others in planned.references.values() for other in others)]
+        for calibration in self.calibrations_of(unit):
+            found += [calibration.baseline, calibration.reference]
+        return tuple(other for other in dict.fromkeys(found) if other and other != self.plan.brought)
 
-    @property
-    def severities(self) -> Path | None:
-        """Where the severities that the study calibrates are, or will be; None where it calibrates none."""
-        told = self.plan.get("severities")
-        return self.folder / told["file"] if told else None
-
-    def trains_with_severities(self, unit: str) -> bool:
-        """Whether a unit's method reads the severities that the study calibrates."""
-        return (
-            self.severities is not None and self.plan["units"][unit]["train"].get("severities") == self.plan["severities"]["file"]
-        )
+    def calibrations_of(self, unit: str) -> list[Calibration]:
+        """The calibrations whose severities a unit's method trains with."""
+        file = self.plan.units[unit].train.get("severities")
+        return [calibration for calibration in self.plan.severities.values() if calibration.file == file]
 
     def settings(self, audit: str) -> dict[str, Any]:
         """Settings of an audit, with the place of the study's severities where it reads them, None before they are made."""
-        told: dict[str, Any] = self.plan["audits"][audit]["settings"]
-        place = self.severities
-        if place is None or told.get("severities") != self.plan["severities"]["file"]:
-            return told
-        return {**told, "severities": str(place) if place.exists() else None}
+        settings = self.plan.audits[audit].settings
+        if not any(calibration.file == settings.get("severities") for calibration in self.plan.severities.values()):
+            return settings
+        place = self.folder / settings["severities"]
+        return {**settings, "severities": str(place) if place.exists() else None}
 
     @property
     def table(self) -> pd.DataFrame:
@@ -162,13 +185,18 @@ class Study:
         rows = []
         for unit in self.units:
             row = self.row(unit)
-            rows.append(columns(self.plan["units"][unit]) | {"status": self.status(unit)} if row is None else row["columns"])
+            rows.append({**self.plan.units[unit].columns, "status": self.status(unit)} if row is None else row["columns"])
         frame = pd.DataFrame(rows, index=pd.Index(self.units, name="unit")).reset_index()
         times = [c for c in frame.columns if str(c).startswith(TIME)]
         return frame[[c for c in frame.columns if c not in times] + sorted(times)]
 
     def findings(self) -> list[Finding]:
         return [Finding.read(file) for file in sorted((self.folder / "findings").glob("*" + Finding.SUFFIX))]
+
+    def concluded(self) -> list[Finding]:
+        """The findings in the order in which they were concluded, as a page shows them."""
+        names = read_json(self.folder / CONCLUDED)["files"]
+        return [Finding.read(self.folder / "findings" / name) for name in names]
 
     def evidence(self, unit: str) -> Evidence:
         return Evidence.open(self.path(unit) / "evidence")
@@ -178,23 +206,25 @@ class Study:
 
     def cohort(self, name: str) -> Cohort:
         """A training set or external cohort of the study."""
-        known = self.plan["cohorts"]
+        if name in self.held.cohorts:
+            return self.held.cohorts[name]
+        known = self.plan.cohorts
         if name not in known:
             raise DataError(f"study {self.name!r} has no cohort {name!r}; {suggest(name, known)}")
-        root = self.folder / known[name]["root"]  # an absolute one stays as it is
+        root = self.folder / known[name].root  # an absolute one stays as it is
         return Cohort.read(self.folder / "cohorts" / f"{name}.parquet", root=root, name=name)
 
     def groups(self) -> dict[tuple[str, ...], list[str]]:
         """Units that differ in nothing but the seed: (architecture, regime, setting=value …) → units, by seed."""
         found: dict[tuple[str, ...], list[str]] = {}
-        for unit, plan in sorted(self.plan["units"].items(), key=lambda item: (item[1]["seed"], item[0])):
-            key = (plan["architecture"], plan["regime"], *(f"{k}={v}" for k, v in sorted(plan["axes"].items())))
+        for unit, plan in sorted(self.plan.units.items(), key=lambda item: (item[1].seed, item[0])):
+            key = (plan.architecture, plan.regime, *(f"{k}={v}" for k, v in sorted(plan.axes.items())))
             found.setdefault(key, []).append(unit)
         return dict(sorted(found.items()))
 
     def measurement(self, unit: str, audit: str) -> Any:
         """What an audit (by the name of its table) measured of a unit."""
-        return read_measurement(self.plan["audits"][audit]["method"], self.path(unit) / "measurements" / f"{audit}.npz")
+        return read_measurement(self.plan.audits[audit].method, self.path(unit) / "measurements" / f"{audit}.npz")
 
     def save_table(self) -> Path:
         """Write table.parquet."""
@@ -216,14 +246,16 @@ def read_measurement(method: str, path: Path) -> Any:
     return load_measurement(getattr(families.member("audits", method), kind), path)
 
 
-def columns(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A unit's plan as columns of the table."""
-    named = {key: plan[key] for key in ("architecture", "regime", "seed", "cohort", "method", "start")}
-    settings = {f"train_{key}": value for key, value in sorted(plan["train"].items()) if key not in ("seed", "regime")}
-    return {**named, **settings, "threads": plan["threads"], "batched": len(plan["batched"])}
-
-
 # ---- files ---------------------------------------------------------------------------------------------------------------
+
+
+def read_plan(path: Path) -> Plan:
+    """What plan.json says."""
+    try:
+        return Plan.model_validate(read_json(path))
+    except (ValidationError, ValueError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise DataError(f"{path} is no plan of a study ({reason}): make it again with rightreasons sweep STUDY.toml") from error
 
 
 def _read(path: Path) -> Any:
@@ -247,7 +279,7 @@ def _text(value: Any) -> str | None:
     return None if value is None or value != value else str(value)
 
 
-def save_findings(findings: Sequence[Finding], folder: Path) -> None:
+def save_findings(findings: Sequence[Finding], folder: Path, made_from: str = "") -> None:
     """Write findings, and remove those that an earlier run wrote and this one does not: they would speak of another question."""
     told = folder / CONCLUDED
     names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
@@ -255,7 +287,7 @@ def save_findings(findings: Sequence[Finding], folder: Path) -> None:
         (folder / "findings" / old).unlink(missing_ok=True)
     for finding in findings:
         finding.save(folder)
-    write_json(told, {"made_from": "", "files": names})
+    write_json(told, {"made_from": made_from, "files": names})
 
 
 def now() -> str:
@@ -263,7 +295,7 @@ def now() -> str:
 
 
 @contextmanager
-def locked(folder: Path, units: Sequence[str], name: str = "lock") -> Iterator[None]:
+def locked(study: Study, units: Sequence[str], name: str = "lock") -> Iterator[None]:
     """Hold units, or with another `name` a part of them, for oneself.
 
     A process that dies lets go; one that finds them held waits and then sees what was done.
@@ -271,7 +303,7 @@ def locked(folder: Path, units: Sequence[str], name: str = "lock") -> Iterator[N
     files = []
     try:
         for unit in sorted(units):  # in one order everywhere, so that two groups cannot wait for each other
-            place = folder / "runs" / unit
+            place = study.path(unit)
             place.mkdir(parents=True, exist_ok=True)
             files.append((place / name).open("w"))
             fcntl.flock(files[-1], fcntl.LOCK_EX)

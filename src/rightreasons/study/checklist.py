@@ -1,4 +1,4 @@
-"""Is everything there? A study against the output checklist of sdi-ccr, sec. V-I, unit by unit. No torch."""
+"""Is everything there? A study against the output checklist of the SDI and CCR paper (sec. V-I), unit by unit. No torch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pandas as pd
 from rightreasons.errors import DataError, EvidenceError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Scatter, Table, file_name
-from rightreasons.study import overall, panels
+from rightreasons.study import over_models, panels
+from rightreasons.study.conclude import ESTIMATES, SUMMARY
+from rightreasons.study.folder import DONE, FAILED, Study
 from rightreasons.study.performance import INTERNAL, METRICS
-from rightreasons.study.record import DONE, FAILED, PLAIN, Study
-from rightreasons.study.summary import ESTIMATES, SUMMARY
+from rightreasons.study.plan import PLAIN, Unit
 
 TRAINING, INSIDE, OUTSIDE, ASKED = "1 training outputs", "2 internal metrics", "3 external metrics", "audits asked for"
 INDEX, PAIRED, RELATED, ABLATED = "4 SDI outputs", "5 CCR comparison", "6 correlation and regression", "7 ablations"
@@ -71,16 +72,17 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:
     for file, what in (("model/model.safetensors", "weights"), ("model/model.json", "the model's description")):
         if not (place / file).is_file():
             yield Gap(unit, TRAINING, f"no {what} ({file})")
-    plan, curves = study.plan["units"][unit], place / "model" / "curves.csv"
-    if plan["method"] == PLAIN or row["columns"].get("epochs"):
+    plan, curves = study.plan.units[unit], place / "model" / "curves.csv"
+    if plan.method == PLAIN or row["columns"].get("epochs"):
         yield from (Gap(unit, TRAINING, what) for what in _curves(curves))
     for cohort in (INTERNAL, *study.external(unit)):
         if not (place / "predictions" / f"{cohort}.parquet").is_file():
             yield Gap(unit, TRAINING, f"no predictions on {cohort} (predictions/{cohort}.parquet)")
-    if run.get("plan") != plan or not unit.endswith(plan["hash"][:8]) or run.get("seeds", {}).get("unit") != plan["seed"]:
+    is_told = "plan" in run and Unit(**run["plan"]) == plan and run.get("seeds", {}).get("unit") == plan.seed
+    if not is_told or not unit.endswith(plan.hash[:8]):
         yield Gap(unit, TRAINING, "run.json does not tell the seed and the configuration that the plan has")
     yield from (Gap(unit, *gap) for gap in _metrics(study.external(unit), place, row["columns"]))
-    for audit in study.plan["audits"]:
+    for audit in study.plan.audits:
         if study.roles(unit, audit) and not (place / "measurements" / f"{audit}.npz").is_file():
             yield Gap(unit, ASKED, f"no measurement of {audit} (measurements/{audit}.npz)")
 
@@ -161,10 +163,11 @@ def _whole(study: Study, incomplete: set[str]) -> Iterator[Gap]:
 
 
 def _over_units(study: Study) -> Iterator[Gap]:
-    if study.severities is not None and not study.severities.is_file():
-        yield Gap("", INDEX, f"no severities ({study.plan['severities']['file']}): {AGAIN}")
-    for kind, item in zip(overall.KINDS, (SHOWN, RELATED, PAIRED), strict=True):
-        for name in study.plan.get(kind, {}):
+    for calibration in study.plan.severities.values():
+        if not (study.folder / calibration.file).is_file():
+            yield Gap("", INDEX, f"no severities ({calibration.file}): {AGAIN}")
+    for kind, item in zip(over_models.KINDS, (SHOWN, RELATED, PAIRED), strict=True):
+        for name in getattr(study.plan, kind):
             if not _file(study, kind, name).is_file():
                 yield Gap("", item, f"no [{kind}.{name}] (findings/{_file(study, kind, name).name}): {AGAIN}")
     if not _of(study, SDI):
@@ -202,15 +205,15 @@ def _relation(study: Study, outside: set[str]) -> Iterator[Gap]:
     """A relation of the index and a fall of AUC outside, one point a unit."""
     asked = {
         name: told
-        for name, told in study.plan.get("relations", {}).items()
-        if outside & set(told["y"]) and any(_is_of(study, x, SDI) for x in told["x"])
+        for name, told in study.plan.relations.items()
+        if outside & set(told.y) and any(_is_of(study, x, SDI) for x in told.x)
     }
     if not asked:
         yield Gap("", RELATED, "no relation of SDI and the fall of AUC outside: add [relations.NAME]")
     for name, told in asked.items():
         file = _file(study, "relations", name)
         if file.is_file():
-            units = [u for u in study.units if study.plan["units"][u]["regime"] in told["regimes"] and study.status(u) == DONE]
+            units = [u for u in study.units if study.plan.units[u].regime in told.regimes and study.status(u) == DONE]
             for what in _unrelated(Finding.read(file), len(units)):
                 yield Gap("", RELATED, f"[relations.{name}] does not have {what}: {AGAIN}")
 
@@ -230,34 +233,32 @@ def _unrelated(found: Finding, units: int) -> Iterator[str]:
 
 
 def _comparison(study: Study, outside: set[str]) -> Iterator[Gap]:
-    asked = {name: told for name, told in study.plan.get("pairs", {}).items() if told["of"][1] in _regimes(study, CCR)}
+    asked = {name: told for name, told in study.plan.pairs.items() if told.of[1] in _regimes(study, CCR)}
     for what, of in (("SDI", lambda c: _is_of(study, c, SDI)), ("the fall of AUC outside", lambda c: c in outside)):
-        if not any(of(column) for told in asked.values() for column in told["columns"]):
+        if not any(of(column) for told in asked.values() for column in told.columns):
             yield Gap("", PAIRED, f"no paired comparison of {what} between a baseline and CCR: add [pairs.NAME]")
     for name, told in asked.items():
         file = _file(study, "pairs", name)
         if file.is_file():
-            sides = [_done(study, regime) for regime in told["of"]]
+            sides = [_done(study, regime) for regime in told.of]
             rows = {len(e.rows) for e in Finding.read(file).exhibits if isinstance(e, Table) and "difference" in e.columns}
-            if rows != {len(sides[0] & sides[1]) * len(told["columns"])}:
+            if rows != {len(sides[0] & sides[1]) * len(told.columns)}:
                 yield Gap("", PAIRED, f"[pairs.{name}] does not have the difference of every pair of equal seeds: {AGAIN}")
 
 
 def _done(study: Study, regime: str) -> set[tuple[str, int]]:
     """(architecture, seed) of the units of a regime that are done."""
-    told = study.plan["units"]
-    return {
-        (told[u]["architecture"], told[u]["seed"]) for u in study.units if told[u]["regime"] == regime and study.status(u) == DONE
-    }
+    told = study.plan.units
+    return {(told[u].architecture, told[u].seed) for u in study.units if told[u].regime == regime and study.status(u) == DONE}
 
 
 def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
     """CCR without invariance and without sensitivity, the index from fewer probes, and a table with both and the whole."""
-    units = study.plan["units"].values()
-    trained = {unit["regime"]: unit["train"] for unit in units if unit["method"] == CCR}
+    units = study.plan.units.values()
+    trained = {unit.regime: unit.train for unit in units if unit.method == CCR}
     blind = [r for r, t in trained.items() if t["representation"] == t["prediction"] == 0]
     bold = [r for r, t in trained.items() if t["sensitivity"] == 0]
-    fewer = [audit for audit in _of(study, SDI) if 0 in study.plan["audits"][audit]["settings"]["weights"]]
+    fewer = [audit for audit in _of(study, SDI) if 0 in study.plan.audits[audit].settings["weights"]]
     if not blind:
         yield Gap("", ABLATED, "no CCR without the invariance term (representation = 0, prediction = 0)")
     if not bold:
@@ -269,10 +270,10 @@ def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
         and bold
         and fewer
         and not any(
-            {*blind, *bold} <= set(table["regimes"])
-            and outside & set(table["columns"])
-            and {column.partition(":")[0] for column in table["columns"]} & set(fewer)
-            for table in study.plan.get("tables", {}).values()
+            {*blind, *bold} <= set(table.regimes)
+            and outside & set(table.columns)
+            and {column.partition(":")[0] for column in table.columns} & set(fewer)
+            for table in study.plan.tables.values()
         )
     ):
         yield Gap(
@@ -282,7 +283,7 @@ def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
 
 def _of(study: Study, method: str) -> list[str]:
     """Names of the audits of a method."""
-    return [name for name, audit in study.plan["audits"].items() if audit["method"] == method]
+    return [name for name, audit in study.plan.audits.items() if audit.method == method]
 
 
 def _is_of(study: Study, column: str, method: str) -> bool:
@@ -290,7 +291,7 @@ def _is_of(study: Study, column: str, method: str) -> bool:
 
 
 def _regimes(study: Study, method: str) -> set[str]:
-    return {unit["regime"] for unit in study.plan["units"].values() if unit["method"] == method}
+    return {unit.regime for unit in study.plan.units.values() if unit.method == method}
 
 
 def _file(study: Study, kind: str, name: str) -> Path:

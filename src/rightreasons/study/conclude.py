@@ -1,0 +1,298 @@
+"""After the runs: mean and interval over seeds, findings over units, and the page. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rightreasons import families
+from rightreasons.audits import audit_all, needs_of
+from rightreasons.audits._contract import subjects_of
+from rightreasons.errors import EvidenceError, NotRun
+from rightreasons.evidence import Evidence
+from rightreasons.files import read_json
+from rightreasons.findings import Cell, Check, Finding, Table, Verdict, not_run
+from rightreasons.measurements import scalars
+from rightreasons.report import report
+from rightreasons.stats.resampling import task_rng
+from rightreasons.stats.units import over_seeds
+from rightreasons.study import curves, over_models, panels
+from rightreasons.study.curves import Concluded
+from rightreasons.study.data_sheet import sheet_of_study
+from rightreasons.study.folder import CONCLUDED, DONE, TIME, Study, Unmeasured, save_findings, write_table
+from rightreasons.study.live import duration
+from rightreasons.study.plan import AuditPlan
+from rightreasons.study.roles import TEST, Group, cases
+
+SUMMARY, ESTIMATES, PAGE = "summary.parquet", "estimates.parquet", "report.html"
+SEVERITIES = "severities"  # the setting of audits that change images
+LEVEL = 0.95
+BY_MODEL = "Model by model"
+
+
+def summarise(study: Study, level: float = LEVEL) -> pd.DataFrame:
+    """Every measured number of units that differ in the seed alone: mean, limits, standard deviation, seeds."""
+    table = study.table.set_index("unit")
+    plan = {key for unit in study.plan.units.values() for key in unit.columns}
+    numbers = [
+        name
+        for name in table.select_dtypes("number")
+        if name not in plan and not str(name).startswith(TIME) and not str(name).endswith(("_low", "_high"))
+    ]
+    rows = []
+    for key, units in study.groups().items():
+        done = table.loc[units].query("status == @DONE")
+        for name in numbers:
+            values = done[name].dropna().to_numpy(dtype=np.float64)
+            over = over_seeds(values, level)
+            sd = float(values.std(ddof=1)) if len(values) > 1 else np.nan
+            named = {"architecture": key[0], "regime": key[1], "settings": ", ".join(key[2:]), "metric": name}
+            rows.append({**named, "mean": over.value, "low": over.low, "high": over.high, "sd": sd, "seeds": len(values)})
+    return pd.DataFrame(rows)
+
+
+def conclude(study: Study) -> list[Finding]:
+    """The table, findings of every audit over seeds, curves, and the page; made again only where something has changed."""
+    study.save_table()
+    write_table(summarise(study), study.folder / SUMMARY)
+    done = [unit for unit in study.units if study.status(unit) == DONE]
+    made_from = _made_from(study, done)
+    before = read_json(study.folder / CONCLUDED) if (study.folder / CONCLUDED).exists() else {"made_from": "", "files": []}
+    files = [study.folder / "findings" / name for name in before["files"]]
+    if before["made_from"] == made_from and all(file.exists() for file in (*files, study.folder / PAGE)):
+        return [Finding.read(file) for file in files]
+    concluded = _concluded(study, set(done))
+    estimates = curves.estimates(study, concluded)
+    write_table(estimates, study.folder / ESTIMATES)
+    findings = [
+        *over_models.findings(study, estimates),
+        *(case.finding for case in concluded),
+        *elsewhere(study),
+        *curves.findings(study, estimates),
+    ]
+    if findings:
+        sheet = sheet_of_study(study, _trained_on(study, concluded))
+        sheet.save(study.folder)
+        report(findings, study.folder / PAGE, title=_title(study, done), subtitle=_subtitle(study), sheet=sheet)
+    save_findings(findings, study.folder, made_from)
+    return findings
+
+
+def _made_from(study: Study, done: list[str]) -> str:
+    plan = study.plan
+    over = {kind: {name: one.model_dump() for name, one in getattr(plan, kind).items()} for kind in over_models.KINDS}
+    drawn = {name: one.model_dump() for name, one in plan.curves.items()}
+    deciding = [done, plan.measured, plan.name, drawn, plan.references, over, plan.depth, plan.title]
+    return hashlib.blake2b(json.dumps(deciding).encode(), digest_size=16).hexdigest()
+
+
+def _title(study: Study, done: list[str]) -> str:
+    if study.plan.brought:
+        return study.plan.title or f"Audit of {study.plan.name}"
+    return f"Study {study.name}: {len(done)} of {len(study.units)} models"
+
+
+def _subtitle(study: Study) -> str:
+    return study.plan.subtitle if study.plan.brought else "Each finding is about models that differ in the seed alone."
+
+
+# ---- one finding ---------------------------------------------------------------------------------------------------------
+
+
+def _concluded(study: Study, done: set[str]) -> list[Concluded]:
+    groups = study.groups()
+    found = []
+    for name, audit in study.plan.audits.items():
+        about = cases(study.plan, name, groups)
+        for group, members in about.items():
+            finished = {role: [unit for unit in units if unit in done] for role, units in members.items()}
+            if finished[audit.subject]:
+                found.append(_case(study, name, group, finished, members.get(panels.PANEL, ())))
+        if study.plan.brought and not about:
+            found.append(_without_models(study, name, groups))
+    return found
+
+
+def _without_models(study: Study, name: str, groups: Mapping[Group, list[str]]) -> Concluded:
+    """An audit of a brought model that lacks the family of models that it is about."""
+    audit = study.plan.audits[name]
+    group = next(key for key, units in groups.items() if study.plan.brought in units)
+    reasons = [audit.unavailable.get(audit.subject, ""), _minutes(study)]
+    return Concluded(name, group, _not_run(study, name, group, [], "; ".join(filter(None, reasons))), {})
+
+
+def _minutes(study: Study) -> str:
+    """How long the models that are not trained would take, by what a reference model took."""
+    seconds = [study.run(unit).get("times", {}).get("train") for unit in study.units if unit != study.plan.brought]
+    known = [each for each in seconds if each]
+    return f"a reference model took {duration(sum(known) / len(known))}" if known else ""
+
+
+def _trained_on(study: Study, concluded: list[Concluded]) -> dict[str, str]:
+    """Model, as findings name it → the training set that all its units share."""
+    found: dict[str, set[str]] = {}
+    for key, units in study.groups().items():
+        for case in concluded:
+            if case.group == key[: len(case.group)]:
+                found.setdefault(case.finding.model, set()).update(study.plan.units[unit].cohort for unit in units)
+    return {model: next(iter(cohorts)) for model, cohorts in found.items() if len(cohorts) == 1}
+
+
+def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]], panel: Sequence[str] = ()) -> Concluded:
+    """What an audit concludes of some units and their references; where they are seeds, also of each alone."""
+    audit = study.plan.audits[name]
+    module, tested = families.member("audits", audit.method), units[audit.subject]
+    measured, lacking = _measured(study, name, units)
+    if audit.subject not in measured:
+        return Concluded(name, group, _not_run(study, name, group, tested, lacking[audit.subject]), {})
+    settings = families.accepted(module.conclude, study.settings(name)) | panels.freeze(study, name, group, panel, measured)
+
+    def concluded(of: list[Any]) -> Finding:
+        began = time.perf_counter()
+        rng = task_rng(study.plan.seed, f"{audit.method} conclude")
+        result = module.conclude({**measured, audit.subject: of}, rng=rng, **settings)
+        context = replace(
+            result.context,
+            name=_finding_name(study, name, group),
+            audit=audit.method,
+            model=_model(study, group, tested, audit.subject),
+            settings=audit.settings,
+            seed=study.plan.seed,
+        )
+        if context.n_rows is None:
+            view = study.evidence(tested[0]).on(context.cohort)
+            context = replace(context, n_rows=len(view), n_subjects=subjects_of(view))
+        finding: Finding = replace(result, context=context).finding()
+        seconds = time.perf_counter() - began + sum(study.run(unit).get("measured", {}).get(name, 0.0) for unit in tested)
+        return finding.model_copy(update={"seconds": seconds})
+
+    try:
+        finding = concluded(measured[audit.subject])
+        if audit.is_about_a_family:
+            return Concluded(name, group, finding, {})
+        alone = {u: concluded([m]) if len(tested) > 1 else finding for u, m in zip(tested, measured[TEST], strict=True)}
+    except (NotRun, EvidenceError) as error:  # of a role that it cannot do without: why there is none
+        reasons = [*(reason for reason in lacking.values() if reason), str(error)]
+        return Concluded(name, group, _not_run(study, name, group, tested, "; ".join(reasons)), {})
+    if len(tested) > 1:
+        finding = _with_seeds(finding, tested, measured[TEST], [one.verdict for one in alone.values()])
+    return Concluded(name, group, finding, alone)
+
+
+def _not_run(study: Study, name: str, group: Group, tested: list[str], reason: str) -> Finding:
+    audit = study.plan.audits[name]
+    module = families.member("audits", audit.method)
+    return not_run(
+        _finding_name(study, name, group),
+        audit.method,
+        module.QUESTION,
+        module.ROW,
+        reason,
+        model=_model(study, group, tested, audit.subject),
+        attribute=str(audit.settings.get("attribute") or "") if study.plan.brought else "",
+        settings=audit.settings,
+        seed=study.plan.seed,
+    )
+
+
+def _finding_name(study: Study, name: str, group: Group) -> str:
+    return name if study.plan.brought else "-".join((name, *group))
+
+
+def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Role → measurements, and role → why it has none. A tested model without one leaves nothing to conclude."""
+    audit = study.plan.audits[name]
+    found, lacking = {}, dict(audit.unavailable)
+    if SEVERITIES in audit.settings and study.settings(name)[SEVERITIES] is None and audit.settings[SEVERITIES]:
+        lacking[SEVERITIES] = "its severities are not calibrated: that has failed"
+    for role, members in units.items():
+        every = [study.measurement(unit, name) for unit in members]
+        missing = [m.not_run for m in every if isinstance(m, Unmeasured)]
+        known = [m for m in every if not isinstance(m, Unmeasured)]
+        if known and not (missing and role == audit.subject):
+            found[role] = known
+        elif missing:
+            lacking[role] = missing[0]
+        elif role not in audit.unavailable:
+            lacking[role] = _why_none(study, audit, role)
+    return found, lacking
+
+
+def _why_none(study: Study, audit: AuditPlan, role: str) -> str:
+    """Why a role that has models in the plan has none that is finished."""
+    regimes = audit.roles.get(role, {}).get("regime", [])
+    for unit, planned in study.plan.units.items():
+        error = study.run(unit).get("error") if planned.regime in regimes else None
+        if error:
+            return f"no {role} model: {error['message']}"
+    return f"no finished {role} model (regime {' or '.join(regimes)})"
+
+
+def _with_seeds(found: Finding, units: list[str], measured: list[Any], verdicts: list[Verdict]) -> Finding:
+    """The finding with a table of its models, unless the audit has one, and a check that no seed says otherwise."""
+    checks, exhibits = found.checks, found.exhibits
+    if found.verdict is not None:
+        said = {verdict: [u for u, v in zip(units, verdicts) if v == verdict] for verdict in dict.fromkeys(verdicts)}
+        note = "; ".join(f"{verdict}: {', '.join(who)}" for verdict, who in said.items())
+        same = set(verdicts) == {found.verdict}
+        checks = (*checks, Check(name="every seed on its own gives this verdict", passed=same, note="" if same else note))
+    numbers = [_intervals(m) for m in measured]
+    if numbers[0] and not any(e.title == BY_MODEL for e in exhibits):
+        names = tuple(numbers[0])
+        rows = [[unit, *(row[name] for name in names)] for unit, row in zip(units, numbers, strict=True)]
+        over = [over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64)) for name in names]
+        rows.append(["mean over seeds", *(Cell.of(i) for i in over)])
+        caption = "Each model with its own interval; the last row is the mean over models with its t interval."
+        exhibits = (*exhibits, Table(title=BY_MODEL, caption=caption, columns=("model", *names), rows=rows))
+    return found.model_copy(update={"checks": checks, "exhibits": exhibits})
+
+
+def _intervals(measurement: Any) -> dict[str, Cell]:
+    """The numbers of a measurement that come with limits."""
+    found = scalars(measurement)
+    return {
+        name.replace("_", " "): Cell(value=value, low=found[f"{name}_low"], high=found[f"{name}_high"])
+        for name, value in found.items()
+        if f"{name}_low" in found and f"{name}_high" in found
+    }
+
+
+def _model(study: Study, group: Group, units: list[str], subject: str) -> str:
+    if study.plan.brought:
+        return study.plan.name
+    what = "seed" if subject == TEST else "model"
+    return f"{' '.join(group)} ({len(units)} {what}{'s' if len(units) > 1 else ''})"
+
+
+# ---- rows from elsewhere -------------------------------------------------------------------------------------------------
+
+
+def elsewhere(study: Study) -> list[Finding]:
+    """What a brought model's outputs do on rows from elsewhere, by audits that need nothing else.
+
+    These findings describe: the case is about the test rows.
+    """
+    if not study.plan.brought or study.status(study.plan.brought) != DONE:
+        return []
+    alone = [method for method in families.members("audits") if _reads_outputs_alone(method)]
+    found = []
+    for name in study.plan.external:
+        said = study.evidence(study.plan.brought)
+        logits, card = said.on(name)["logits"], said.card
+        rows = {"test": study.cohort(name)}
+        evidence = Evidence.from_arrays(rows, {"test": {"logits": logits}}, classes=card.classes, name=card.name)
+        for finding in audit_all(evidence, audits=alone, seed=study.plan.seed):
+            renamed = {"name": f"{finding.name}-{name}", "cohort": name, "verdict": None, "model": study.plan.name}
+            found.append(finding.model_copy(update=renamed))
+    return found
+
+
+def _reads_outputs_alone(method: str) -> bool:
+    return all(need.array == "logits" and need.cohort == "test" for need in needs_of([method]) if not need.optional)
