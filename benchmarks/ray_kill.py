@@ -23,7 +23,7 @@ from rich.table import Table
 from rightreasons.study import Study
 from rightreasons.study.engines import Event
 from rightreasons.study.engines import ray as engine_of_ray
-from rightreasons.study.record import DONE
+from rightreasons.study.folder import DONE
 from rightreasons.study.sweep import sweep
 
 NEEDS_GPU = False

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rightreasons.study import Study
-from rightreasons.study.record import DONE, RUNNING
+from rightreasons.study.folder import DONE, RUNNING
 from rightreasons.study.sweep import sweep
 
 NEEDS_GPU = False

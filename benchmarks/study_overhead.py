@@ -18,17 +18,18 @@ from rich.console import Console
 from rich.table import Table
 
 from rightreasons import families
+from rightreasons.files import read_json, write_json
 from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import Study
+from rightreasons.study.checklist import verify
+from rightreasons.study.conclude import save_summary
 from rightreasons.study.engines import Task
 from rightreasons.study.engines.local import Engine
+from rightreasons.study.folder import PLAN, ROW, RUN
 from rightreasons.study.performance import performance
-from rightreasons.study.plan import load, plan
-from rightreasons.study.record import PLAN, ROW, RUN, read_json, write_json
-from rightreasons.study.summary import save_summary
-from rightreasons.study.verify import verify
+from rightreasons.study.planner import load, plan
 
 NEEDS_GPU = False
 
@@ -86,13 +87,13 @@ def bare(study: Study, folder: Path, units: tuple[str, ...]) -> list[float]:
 
 
 def one(study: Study, folder: Path, unit: str, cohort: Any, named: Any) -> None:
-    told = study.plan["units"][unit]
+    told = study.plan.units[unit]
     model = train(load(told["load"], told["seed"]), cohort, folder=folder / "model", **told["train"], threads=1)
     evidence = extract(model, named, study.needs(), out=folder / "evidence", threads=1)
-    for audit in study.plan["audits"].values():
+    for audit in study.plan.audits.values():
         module = families.member("audits", audit["method"])
         module.measure(evidence, rng=task_rng(0, "measure"), **families.accepted(module.measure, audit["settings"]))
-    performance({"test": evidence.on("test").decisions()}, **study.plan["performance"])
+    performance({"test": evidence.on("test").decisions()}, **study.plan.performance)
 
 
 def engine_seconds(study: Study) -> tuple[list[float], float]:
@@ -121,7 +122,7 @@ def grow(study: Study) -> Path:
     units = {}
     for number in range(MANY):
         source = study.units[number % len(study.units)]
-        told = {**study.plan["units"][source], "seed": number}
+        told = {**study.plan.units[source], "seed": number}
         unit = f"cnn-erm-s{number}-{told['hash'][:8]}"
         units[unit] = told
         place = folder / "runs" / unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from rightreasons.errors import DataError
-from rightreasons.measurements import load_measurement, made_from, measured_class, save_measurement, scalars
+from rightreasons.measurements import HEADER, load_measurement, made_from, measured_class, save_measurement, scalars
 from rightreasons.stats.resampling import Interval
 
 
@@ -55,3 +56,15 @@ def test_what_cannot_be_stored_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gate\.counts is an array of objects"):
         save_measurement(odd, tmp_path / "odd.npz")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_an_earlier_format_counts_as_not_measured(tmp_path: Path) -> None:
+    file = save_measurement(ONE, tmp_path / "one.npz", seed=3)
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    header = json.loads(str(arrays[HEADER]))
+    del header["format"]
+    np.savez(file, **{**arrays, HEADER: np.array(json.dumps(header))})
+    assert made_from(file) == {}
+    with pytest.raises(DataError, match="earlier version"):
+        load_measurement(Measurement, file)

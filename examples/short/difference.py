@@ -23,7 +23,7 @@ def main() -> None:
     study = Study.open(given.study)
     results = []
     for regime in given.regimes:
-        units = [u for u in study.units if study.plan["units"][u]["regime"] == regime and "sweep" in study.roles(u, given.audit)]
+        units = [u for u in study.units if study.plan.units[u].regime == regime and "sweep" in study.roles(u, given.audit)]
         family = [study.measurement(unit, given.audit) for unit in units]
         results.append(short.conclude({"sweep": family}, rng=task_rng(0, "difference")))
     found = short.compare(*results, rng=task_rng(0, "difference"))

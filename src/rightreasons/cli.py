@@ -360,7 +360,7 @@ def audit(
     _warn_of_random_weights(shared)
     extraction = {"batch": batch, **_where(shared)}
     asked: dict[str, Any] = {
-        "name": out.name,
+        "name": out.resolve().name,
         "seed": seed,
         "data": {"manifest": str(manifest), **columns_of(shared)},
         "model": {**_model_table(shared), "start": start},

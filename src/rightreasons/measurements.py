@@ -21,6 +21,7 @@ from rightreasons.files import replacing
 from rightreasons.stats.resampling import Interval
 
 M = TypeVar("M")
+FORMAT = 2  # 1 was flat in memory too: such a file is measured again
 HEADER = "rightreasons.measurement"  # the entry of the .npz that holds everything but arrays, as JSON
 
 
@@ -38,7 +39,7 @@ def save_measurement(measurement: Any, path: str | Path, **made_from: Any) -> Pa
             raise DataError(f"{type(measurement).__qualname__}.{name} is an array of objects; give numbers or a tuple of texts")
         else:
             arrays[name] = value
-    header = {"class": type(measurement).__qualname__, "made_from": made_from, "fields": rest}
+    header = {"format": FORMAT, "class": type(measurement).__qualname__, "made_from": made_from, "fields": rest}
     with replacing(path) as partial, partial.open("wb") as stream:
         np.savez(stream, **{HEADER: np.array(json.dumps(header)), **arrays})
     return Path(path)
@@ -48,6 +49,8 @@ def load_measurement(cls: type[M], path: str | Path) -> M:
     """What `save_measurement` wrote."""
     with np.load(path) as stored:
         header = json.loads(str(stored[HEADER]))
+        if header.get("format") != FORMAT:
+            raise DataError(f"{path} was measured by an earlier version of rightreasons: run rightreasons sweep or audit again")
         if header["class"] != cls.__qualname__:
             raise DataError(f"{path} holds a {header['class']} and not a {cls.__qualname__}")
         fields = {name: stored[name] for name in stored.files if name != HEADER}
@@ -56,8 +59,11 @@ def load_measurement(cls: type[M], path: str | Path) -> M:
 
 
 def made_from(path: str | Path) -> dict[str, Any]:
-    """What was kept with a measurement; empty where there is none."""
-    return dict(_header(path)["made_from"]) if Path(path).exists() else {}
+    """What was kept with a measurement; empty where there is none, or one of an earlier format."""
+    if not Path(path).exists():
+        return {}
+    header = _header(path)
+    return dict(header["made_from"]) if header.get("format") == FORMAT else {}
 
 
 def measured_class(path: str | Path) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rightreasons.files import write_json
 from rightreasons.report import report
-from rightreasons.study.record import write_json
 from sample_findings import EVIL, saved, some
 from serving import serving
 

@@ -11,15 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rightreasons.study.asked import absolute, audit_study, read  # noqa: E402
+from rightreasons.study.choose import choose  # noqa: E402
+
 import rightreasons as rr  # noqa: E402
 from rightreasons.case import Sheet, cases  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.models.extraction import named_cohorts  # noqa: E402
 from rightreasons.study import toml, whole  # noqa: E402
-from rightreasons.study.asked import absolute, audit_study, read  # noqa: E402
-from rightreasons.study.choose import choose  # noqa: E402
-from rightreasons.study.sheet import association, cramers_v, sheet_of  # noqa: E402
+from rightreasons.study.data_sheet import association, cramers_v, sheet_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 NETWORK = {"num_classes": 2, "size": 16, "mean": 0.5, "std": 0.5}

@@ -52,7 +52,7 @@ def test_a_sweep_of_scales_is_trained_as_one_and_ends_in_a_verdict(tiny: str, tm
     study = _study(tmp_path, text, "scaled")
     assert {study.status(unit) for unit in study.units} == {"done"}
     assert len(study.units) == 6 + 2
-    groups = {tuple(unit["batched"]) for unit in study.plan["units"].values()}
+    groups = {tuple(unit.batched) for unit in study.plan.units.values()}
     assert sorted(map(len, groups)) == [2, 6]
     (found,) = [f for f in study.findings() if f.audit == "short"]
     assert found.verdict == "inconclusive"  # fewer models than it needs

@@ -16,15 +16,15 @@ pytest.importorskip("torch")
 import torch
 
 from rightreasons.errors import SettingError
+from rightreasons.files import read_json
 from rightreasons.models.classifier import Classifier
 from rightreasons.study import Study
+from rightreasons.study.checklist import verify
 from rightreasons.study.engines import Task
 from rightreasons.study.engines.ray import Post
-from rightreasons.study.plan import plan
-from rightreasons.study.record import read_json
-from rightreasons.study.run import work
+from rightreasons.study.planner import plan
 from rightreasons.study.sweep import dry_run, sweep, tasks
-from rightreasons.study.verify import verify
+from rightreasons.study.unit import work
 
 pytestmark = pytest.mark.torch
 
@@ -91,7 +91,7 @@ def swept(tmp_path: Path, text: str, name: str = "study") -> Study:
 
 
 def units_of(study: Study, regime: str) -> list[str]:
-    return [unit for unit in study.units if study.plan["units"][unit]["regime"] == regime]
+    return [unit for unit in study.units if study.plan.units[unit].regime == regime]
 
 
 def test_a_unit_starts_from_the_same_architecture_seed_and_axes(tmp_path: Path, text: str) -> None:
@@ -99,12 +99,12 @@ def test_a_unit_starts_from_the_same_architecture_seed_and_axes(tmp_path: Path, 
         "[train]", "[cohorts.half]\nbias = {discordant = 0.4}\n[train]", 1))  # fmt: skip
     assert len(study.units) == 8
     for unit in units_of(study, "small"):
-        own = study.plan["units"][unit]
-        start = study.plan["units"][own["start"]]
-        assert start["regime"] == "erm"
+        own = study.plan.units[unit]
+        start = study.plan.units[own.start]
+        assert start.regime == "erm"
         for key in ("architecture", "seed", "cohort", "axes"):
-            assert start[key] == own[key]
-        assert study.waits_for(unit) == (own["start"],)
+            assert getattr(start, key) == getattr(own, key)
+        assert study.waits_for(unit) == (own.start,)
         assert f"train (after {own['start']})" in dry_run(study).set_index("unit").loc[unit, "missing"]
 
 
@@ -112,14 +112,14 @@ def test_an_axis_of_its_own_does_not_part_a_unit_from_its_start(tmp_path: Path, 
     more = '[[runs]]\narchitecture = "cnn"\nregime = "small"\nseed = 0\nfactor = [0.1, 0.2]\n[performance]'
     study = planned_from(tmp_path, text.replace("seed = [0, 1]", 'regime = "erm"\nseed = 0').replace("[performance]", more))
     (start,) = units_of(study, "erm")
-    assert {study.plan["units"][unit]["start"] for unit in units_of(study, "small")} == {start}
+    assert {study.plan.units[unit].start for unit in units_of(study, "small")} == {start}
     assert len(units_of(study, "small")) == 2
 
 
 def test_another_start_is_another_unit(tmp_path: Path, text: str) -> None:
     a, b = planned_from(tmp_path, text, "a"), planned_from(tmp_path, text.replace("epochs = 2", "epochs = 3"), "b")
     assert not set(a.units) & set(b.units)
-    assert all(u["train"]["factor"] == 0.5 for u in a.plan["units"].values() if u["regime"] == "small")
+    assert all(u.train["factor"] == 0.5 for u in a.plan.units.values() if u.regime == "small")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_models_are_changed_after_they_are_trained(tmp_path: Path, text: str) ->
     assert {study.status(unit) for unit in study.units} == {"done"}
     assert verify(study) == []
     for unit in units_of(study, "small"):
-        start = study.plan["units"][unit]["start"]
+        start = study.plan.units[unit].start
         new, old = (Classifier.open(study.path(u) / "model") for u in (unit, start))
         assert torch.equal(new.module.fc.weight, 0.5 * old.module.fc.weight)
         assert not (study.path(unit) / "model" / "curves.csv").exists()
@@ -165,8 +165,8 @@ def test_references_are_all_seeds_of_their_regime(tmp_path: Path, text: str) -> 
     text = text.replace("toymethods.shrinks", "toymethods.reads")
     text = text.replace('start = "erm"', 'start = "erm"\nreferences = {baseline = "erm"}\nfactor = 0.0')
     study = swept(tmp_path, text)
-    told = study.plan["units"][units_of(study, "small")[0]]
-    assert told["references"] == {"baseline": units_of(study, "erm")}
+    told = study.plan.units[units_of(study, "small")[0]]
+    assert told.references == {"baseline": units_of(study, "erm")}
     weights = [Classifier.open(study.path(u) / "model").module.fc.weight for u in units_of(study, "erm")]
     mine = Classifier.open(study.path(units_of(study, "small")[0]) / "model").module.fc.weight
     assert torch.allclose(mine, weights[0] + weights[1])
@@ -236,7 +236,7 @@ def test_a_killed_driver_is_resumed_to_the_same_table_in_order(tmp_path: Path, t
         time.sleep(0.01)
     driver.kill()
     driver.wait()
-    start = expected.plan["units"][unit]["start"]
+    start = expected.plan.units[unit].start
     assert (folder / "runs" / start / "model" / "model.json").exists()
     study = sweep(folder, say=lambda _: None)
     assert len(study.run(unit)["attempts"]) == 2

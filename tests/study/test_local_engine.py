@@ -20,8 +20,8 @@ from rightreasons.errors import SettingError
 from rightreasons.study import Study
 from rightreasons.study.engines import Event, Task, connect, settings_of
 from rightreasons.study.engines.local import Engine, cores, said
-from rightreasons.study.plan import plan
-from rightreasons.study.run import preload
+from rightreasons.study.planner import plan
+from rightreasons.study.unit import preload
 
 pytestmark = pytest.mark.torch
 
@@ -45,12 +45,12 @@ def study(toml: Path) -> Study:
 @pytest.fixture
 def endless(held: Path, study: Study) -> Study:
     """A study whose workers go on until `held` is gone: none can be over before it is killed."""
-    assert study.plan["units"][study.units[0]]["load"]["model"] == "held:network"
+    assert study.plan.units[study.units[0]].load["model"] == "held:network"
     return study
 
 
 def test_tasks_start_in_order_and_end_with_the_numbers_of_this_process(study: Study, finished: Path) -> None:
-    engine = connect("local", study.folder, {"workers": 1})
+    engine = connect("local", study, {"workers": 1})
     try:
         for unit in study.units:
             engine.submit(Task(unit, (unit,)))
@@ -69,7 +69,7 @@ def test_tasks_start_in_order_and_end_with_the_numbers_of_this_process(study: St
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_event_with_its_cause(endless: Study) -> None:
-    engine = Engine(endless.folder, workers=1)
+    engine = Engine(endless, workers=1)
     unit = endless.units[0]
     try:
         engine.submit(Task(unit, (unit,)))
@@ -83,7 +83,7 @@ def test_a_worker_that_is_killed_is_an_event_with_its_cause(endless: Study) -> N
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_is_replaced(endless: Study, held: Path) -> None:
-    engine = Engine(endless.folder, workers=1)
+    engine = Engine(endless, workers=1)
     unit = endless.units[0]
     try:
         engine.submit(Task(unit, (unit,)))
@@ -102,7 +102,7 @@ def test_a_server_that_is_killed_is_replaced(endless: Study, held: Path) -> None
 
 @pytest.mark.slow
 def test_closing_ends_what_runs(endless: Study) -> None:
-    engine = Engine(endless.folder, workers=1)
+    engine = Engine(endless, workers=1)
     engine.submit(Task("a", endless.units[:1]))
     worker = _pid(endless, endless.units[0])
     engine.close()
@@ -113,8 +113,8 @@ def test_closing_ends_what_runs(endless: Study) -> None:
 def test_workers_die_with_their_driver(endless: Study) -> None:
     program = (
         "import sys, time; from pathlib import Path; from rightreasons.study.engines import Task\n"
-        "from rightreasons.study.engines.local import Engine\n"
-        "Engine(Path(sys.argv[1]), workers=1, gpus=[]).submit(Task('a', (sys.argv[2],))); time.sleep(1000)"
+        "from rightreasons.study import Study\nfrom rightreasons.study.engines.local import Engine\n"
+        "Engine(Study.open(sys.argv[1]), workers=1, gpus=[]).submit(Task('a', (sys.argv[2],))); time.sleep(1000)"
     )
     driver = subprocess.Popen([sys.executable, "-c", program, str(endless.folder), endless.units[0]])
     worker = _pid(endless, endless.units[0])

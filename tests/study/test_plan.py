@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from rightreasons.errors import ModelError, RightReasonsError, SettingError
 from rightreasons.study import Study
-from rightreasons.study.plan import load, plan
+from rightreasons.study.planner import load, plan
 from rightreasons.study.sweep import planned
 
 pytestmark = pytest.mark.torch
@@ -26,21 +26,19 @@ def planned_from(tmp_path: Path, text: str, name: str = "study") -> Study:
 def test_a_grid_is_every_combination_of_its_lists(tmp_path: Path, tiny: str) -> None:
     study = planned_from(tmp_path, tiny.replace("seed = [0, 1]", "seed = [0, 1, 2]\nlr = [0.1, 0.01]"))
     assert len(study.units) == 6
-    assert {(p["seed"], p["train"]["lr"]) for p in study.plan["units"].values()} == {
-        (s, r) for s in range(3) for r in (0.1, 0.01)
-    }
-    assert all(f"lr={p['train']['lr']}" in unit for unit, p in study.plan["units"].items())
+    assert {(p.seed, p.train["lr"]) for p in study.plan.units.values()} == {(s, r) for s in range(3) for r in (0.1, 0.01)}
+    assert all(f"lr={p.train['lr']}" in unit for unit, p in study.plan.units.items())
 
 
 def test_every_default_is_in_the_plan(toml: Path) -> None:
     study = plan(toml, toml.parent / "study")
-    unit = next(iter(study.plan["units"].values()))
-    assert unit["train"]["optimizer"] == "adamw"
-    assert unit["train"]["epochs"] == 2
-    assert unit["load"]["num_classes"] == 2
-    assert study.plan["audits"]["groups"]["settings"]["threshold"] == "argmax"
-    assert study.plan["engine_settings"] == {"threads": 1}
-    assert json.loads((study.folder / "plan.json").read_text()) == study.plan
+    unit = next(iter(study.plan.units.values()))
+    assert unit.train["optimizer"] == "adamw"
+    assert unit.train["epochs"] == 2
+    assert unit.load["num_classes"] == 2
+    assert study.plan.audits["groups"].settings["threshold"] == "argmax"
+    assert study.plan.engine_settings == {"threads": 1}
+    assert json.loads((study.folder / "plan.json").read_text()) == study.plan.model_dump(mode="json")
 
 
 def test_the_same_file_gives_the_same_units_anywhere(toml: Path) -> None:
@@ -77,7 +75,7 @@ def test_what_changes_numbers_makes_new_units(tmp_path: Path, tiny: str, old: st
 def test_what_changes_no_weight_keeps_the_units(tmp_path: Path, tiny: str, old: str, new: str, measures_again: bool) -> None:
     before, after = planned_from(tmp_path, tiny, "a"), planned_from(tmp_path, tiny.replace(old, new), "b")
     assert before.units == after.units
-    assert (before.plan["measured"] != after.plan["measured"]) == measures_again
+    assert (before.plan.measured != after.plan.measured) == measures_again
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_what_changes_no_weight_keeps_the_units(tmp_path: Path, tiny: str, old: 
         ("threads = 1", "thread = 1", "did you mean 'threads'?"),
         ("threads = 1", 'engine = "x"', "has no setting 'engine'"),
         ('engine = "inline"', 'engine = "lokal"', "did you mean 'local'?"),
-        ("threads = 1", 'batched = "yes"', "known: "),
+        ("threads = 1", 'batched = "yes"', "batched is \"yes\"; expected is true or false or 'auto'"),
         ("[performance]\nB", "[performance]\nb", "known: B, level"),
         ("[train]", "[cohorts.few]\nfewer = 1\n[train]", "known: balance, bias, redrawn"),
         ("[train]", "[cohorts.few]\n[train]", "exactly one of"),
@@ -104,7 +102,7 @@ def test_what_changes_no_weight_keeps_the_units(tmp_path: Path, tiny: str, old: 
         ("[train]", '[regimes.a]\nmethod = "magic"\n[train]', "magic"),
         ('model = "rightreasons', 'mdel = "rightreasons', "has no model"),
         ('world = "digits"\nagreement', 'manifest = "a.csv"\nworld = "digits"\nagreement', "either manifest"),
-        ('name = "tiny"', "name = ", "no TOML"),
+        ('name = "tiny"', "name = ", "not TOML"),
     ],
 )
 def test_a_wrong_key_is_an_error_that_names_the_nearest(tmp_path: Path, tiny: str, old: str, new: str, said: str) -> None:
@@ -137,7 +135,7 @@ def test_rows_without_splits_get_all_four(tmp_path: Path, tiny: str) -> None:
     study = planned_from(
         tmp_path, tiny.replace("[train]", "[split]\nfractions = {train = 0.5, val = 0.1, audit = 0.2, test = 0.2}\n[train]")
     )
-    sizes = study.plan["cohorts"]["data"]["splits"]
+    sizes = study.plan.cohorts["data"].splits
     assert sum(sizes.values()) == 200
     assert abs(sizes["train"] - 100) <= 2
 
@@ -148,12 +146,12 @@ def test_a_manifest_is_read_from_beside_the_file(tmp_path: Path, tiny: str) -> N
     head, tail = tiny.split("[external", 1)
     study = planned_from(tmp_path, head.split("[data]")[0] + "[data]\n" + columns + "[external" + tail, "second")
     assert len(study.units) == 2
-    assert Path(study.plan["cohorts"]["data"]["root"]).is_absolute()
-    assert study.plan["cohorts"]["siteb"]["root"] == "world-siteb"
+    assert Path(study.plan.cohorts["data"].root).is_absolute()
+    assert study.plan.cohorts["siteb"].root == "world-siteb"
 
 
 def test_starting_weights_belong_to_the_seed(toml: Path) -> None:
-    settings = next(iter(plan(toml, toml.parent / "study").plan["units"].values()))["load"]
+    settings = next(iter(plan(toml, toml.parent / "study").plan.units.values())).load
     weights = [load(settings, seed).module.fc.weight.detach().numpy() for seed in (0, 0, 1)]
     assert np.array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])

@@ -26,7 +26,7 @@ from rightreasons.study.engines import Event, Task, _store  # noqa: E402
 from rightreasons.study.engines import ray as engine_of_ray  # noqa: E402
 from rightreasons.study.engines._store import Publisher, Store  # noqa: E402
 from rightreasons.study.engines.ray import Order, Post, cause, perform  # noqa: E402
-from rightreasons.study.plan import plan  # noqa: E402
+from rightreasons.study.planner import plan  # noqa: E402
 from rightreasons.study.sweep import sweep  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -88,7 +88,7 @@ def same_files(one: Study, other: Study, unit: str) -> bool:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """One unit, worked on in this process without any engine."""
-    from rightreasons.study.run import work
+    from rightreasons.study.unit import work
 
     folder = tmp_path_factory.mktemp("alone")
     study = plan(write_study(folder), folder / "study")
@@ -261,7 +261,7 @@ def test_a_split_extraction_goes_through_the_store_piece_by_piece(tmp_path: Path
 
 
 def test_the_members_of_a_batched_model_come_home_together(tmp_path: Path) -> None:
-    from rightreasons.study.run import work
+    from rightreasons.study.unit import work
 
     here, there = (plan(write_study(tmp_path, seeds=2, batched=True), tmp_path / name) for name in ("here", "there"))
     group = Task("group", here.units, "train")
@@ -298,7 +298,7 @@ def test_what_a_dead_worker_told_of_is_where_the_next_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("rightreasons.study.run._Run.extract", die_when_the_model_is_told_of)
+        patched.setattr("rightreasons.study.unit._Run.extract", die_when_the_model_is_told_of)
         with pytest.raises(KeyboardInterrupt):
             perform(order)
     post.collect(task, None)

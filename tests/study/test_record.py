@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 
 from rightreasons.errors import DataError
+from rightreasons.files import read_json, write_json
 from rightreasons.measurements import load_measurement, made_from, save_measurement, scalars
 from rightreasons.stats.resampling import Interval
 from rightreasons.study import Study
-from rightreasons.study.record import locked, read_json, write_json, write_table
+from rightreasons.study.folder import locked, write_table
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,14 @@ def test_a_column_of_several_kinds_is_written_as_text(tmp_path: Path) -> None:
 
 def test_a_unit_is_held_by_one_process(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from rightreasons.study.record import locked\n"
-        "with locked(Path(sys.argv[1]), ['a', 'b']):\n"
+        "import sys, time; from pathlib import Path; from rightreasons.study.folder import locked\n"
+        "with locked([Path(sys.argv[1], 'a'), Path(sys.argv[1], 'b')]):\n"
         "  print('held', flush=True); time.sleep(1.5); Path(sys.argv[1], 'letting go').touch()"
     )
     other = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
     assert other.stdout is not None
     assert other.stdout.readline() == b"held\n"
-    with locked(tmp_path, ["b"]):
+    with locked([tmp_path / "b"]):
         assert (tmp_path / "letting go").exists()  # it held them until then
     assert other.wait(120) == 0
     other.stdout.close()
@@ -153,7 +154,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_reading_a_study_never_loads_torch(finished: Path) -> None:
     program = (
-        "import sys, rightreasons as rr; from rightreasons.study.verify import verify; s = rr.Study.open(sys.argv[1]);"
+        "import sys, rightreasons as rr; from rightreasons.study.checklist import verify; s = rr.Study.open(sys.argv[1]);"
         "s.table, s.findings(), verify(s); sys.exit(1 if 'torch' in sys.modules else 0)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(finished)], check=False).returncode == 0

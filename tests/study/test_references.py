@@ -19,10 +19,10 @@ from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Estimate, Finding
 from rightreasons.study import Study
-from rightreasons.study.plan import plan
+from rightreasons.study.checklist import verify
+from rightreasons.study.planner import plan
 from rightreasons.study.roles import cases
 from rightreasons.study.sweep import dry_run, estimate, sweep
-from rightreasons.study.verify import verify
 
 pytestmark = pytest.mark.torch
 
@@ -114,20 +114,20 @@ def planned_from(tmp_path: Path, text: str) -> Study:
 
 
 def of(study: Study, regime: str) -> list[dict[str, Any]]:
-    return [unit for unit in study.plan["units"].values() if unit["regime"] == regime]
+    return [unit for unit in study.plan.units.values() if unit.regime == regime]
 
 
 def test_references_are_added_with_the_rows_and_target_that_the_audit_asks_for(tmp_path: Path, tiny: str) -> None:
     study = planned_from(tmp_path, tiny.replace("n = 200", "n = 500", 1) + COMPARES)
-    assert {u["regime"] for u in study.plan["units"].values()} == {"erm", "compares-baseline", "compares-attribute"}
+    assert {u.regime for u in study.plan.units.values()} == {"erm", "compares-baseline", "compares-attribute"}
     for regime, target in (("compares-baseline", None), ("compares-attribute", "cue")):
         units = of(study, regime)
-        assert [u["seed"] for u in units] == [0, 1]
-        assert {u["cohort"] for u in units} == {"compares-balanced"}
-        assert {u["train"]["target"] for u in units} == {target}
-        assert {u["train"]["epochs"] for u in units} == {2}
+        assert [u.seed for u in units] == [0, 1]
+        assert {u.cohort for u in units} == {"compares-balanced"}
+        assert {u.train["target"] for u in units} == {target}
+        assert {u.train["epochs"] for u in units} == {2}
     assert study.cohort("compares-balanced").on("train").counts().to_numpy().std() == 0
-    assert study.plan["audits"]["compares"]["roles"] == {
+    assert study.plan.audits["compares"].roles == {
         "baseline": {"regime": ["compares-baseline"]},
         "attribute": {"regime": ["compares-attribute"]},
     }
@@ -149,7 +149,7 @@ def test_redrawn_rows_are_drawn_in_a_world_and_balanced_elsewhere(tmp_path: Path
     text = head.split("[data]")[0] + "[data]\n" + columns + "[external" + tail + redrawn
     other = plan(written(tmp_path, text), tmp_path / "other")
     assert other.cohort("compares-balanced").on("train").counts().to_numpy().std() == 0
-    assert any("no planted world" in note for note in other.plan["notes"])
+    assert any("no planted world" in note for note in other.plan.notes)
 
 
 def test_references_are_trained_as_their_table_says(tmp_path: Path, tiny: str) -> None:
@@ -157,9 +157,9 @@ def test_references_are_trained_as_their_table_says(tmp_path: Path, tiny: str) -
     text = text.replace("seed = [0, 1]", "seed = [0, 1]\nlr = [0.1, 0.01]\nepochs = 3")
     study = planned_from(tmp_path, text + COMPARES)
     units = of(study, "compares-baseline")
-    assert sorted({u["seed"] for u in units}) == [7, 8, 9]
-    assert {u["train"]["epochs"] for u in units} == {5}
-    assert {u["axes"]["lr"] for u in units} == {0.1, 0.01}
+    assert sorted({u.seed for u in units}) == [7, 8, 9]
+    assert {u.train["epochs"] for u in units} == {5}
+    assert {u.axes["lr"] for u in units} == {0.1, 0.01}
     assert len(units) == 6
     found = cases(study.plan, "compares", study.groups())
     assert list(found) == [("cnn", "erm", "lr=0.01"), ("cnn", "erm", "lr=0.1")]
@@ -171,11 +171,11 @@ def test_references_are_trained_as_their_table_says(tmp_path: Path, tiny: str) -
 def test_regimes_that_the_file_names_are_the_roles(tmp_path: Path, tiny: str) -> None:
     text = tiny.replace("[train]", '[regimes.erm]\n[regimes.fair]\n[regimes.of-cue]\ntarget = "cue"\n[train]')
     study = planned_from(tmp_path, text + COMPARES + 'roles = {baseline = "fair", attribute = "of-cue"}\n')
-    assert study.plan["references"] == {}
+    assert study.plan.references == {}
     assert len(study.units) == 6
     found = cases(study.plan, "compares", study.groups())
     assert list(found) == [("cnn", "erm")]  # what it compares with is not tested
-    assert [study.plan["units"][u]["regime"] for u in found["cnn", "erm"]["attribute"]] == ["of-cue"] * 2
+    assert [study.plan.units[u].regime for u in found["cnn", "erm"]["attribute"]] == ["of-cue"] * 2
     assert list(cases(study.plan, "groups", study.groups())) == [("cnn", "erm"), ("cnn", "fair")]
 
 
@@ -184,12 +184,12 @@ def test_an_audit_without_a_tested_model_is_about_a_family(tmp_path: Path, tiny:
     text = text.replace("[train]", "[regimes.erm]\n[regimes.other]\n[train]")
     table = '[audits.families]\nmethod = "toys.families"\nroles = {sweep = {regime = "erm"}, panel = ["*", "!erm"]}\n'
     study = planned_from(tmp_path, text + table)
-    assert study.plan["audits"]["families"]["subject"] == "sweep"
+    assert study.plan.audits["families"].subject == "sweep"
     ((key, roles),) = cases(study.plan, "families", study.groups()).items()
     assert key == ("cnn", "erm")
     assert [len(roles[role]) for role in ("sweep", "panel", "attribute")] == [4, 4, 4]
-    assert {study.plan["units"][u]["regime"] for u in roles["panel"]} == {"other"}
-    assert {u["cohort"] for u in of(study, "families-attribute")} == {"data"}
+    assert {study.plan.units[u].regime for u in roles["panel"]} == {"other"}
+    assert {u.cohort for u in of(study, "families-attribute")} == {"data"}
 
 
 def test_a_family_is_of_several_regimes_and_of_one_cohort(tmp_path: Path, tiny: str) -> None:
@@ -201,14 +201,14 @@ def test_a_family_is_of_several_regimes_and_of_one_cohort(tmp_path: Path, tiny: 
     study = planned_from(tmp_path, text + table)
     found = cases(study.plan, "families", study.groups())
     assert {key: len(roles["sweep"]) for key, roles in found.items()} == {("cnn", "erm+other"): 4, ("cnn", "even"): 2}
-    told = " ".join(study.plan["notes"])
+    told = " ".join(study.plan.notes)
     assert "cohort even: 120 train and 20 val rows; gap of cue between the last class and the others 0" in told
 
 
 def test_a_sweep_of_scales_is_written_in_one_line(tmp_path: Path, tiny: str) -> None:
     text = tiny.replace("[train]", '[regimes.scaled]\nmethod = "gradient_scaling"\n[train]')
     study = planned_from(tmp_path, text.replace("seed = [0, 1]", "scale = {number = 5, largest = 2.0, smallest = 0.02}"))
-    assert study.plan["axes"]["scale"] == [-2.0, -0.02, 0.0, 0.02, 2.0]
+    assert study.plan.axes["scale"] == [-2.0, -0.02, 0.0, 0.02, 2.0]
     assert len(study.units) == 5
 
 
@@ -222,8 +222,8 @@ def test_one_regime_on_two_cohorts_is_two_families(tmp_path: Path, tiny: str) ->
 def test_references_that_two_audits_ask_for_are_trained_once(tmp_path: Path, tiny: str) -> None:
     text = tiny.replace("n = 200", "n = 600", 1) + COMPARES + COMPARES.replace("[audits.compares]", "[audits.again]")
     study = planned_from(tmp_path, text)
-    assert {u["regime"] for u in study.plan["units"].values()} == {"erm", "compares-baseline", "compares-attribute"}
-    assert study.plan["audits"]["again"]["roles"]["baseline"] == {"regime": ["compares-baseline"]}
+    assert {u.regime for u in study.plan.units.values()} == {"erm", "compares-baseline", "compares-attribute"}
+    assert study.plan.audits["again"].roles["baseline"] == {"regime": ["compares-baseline"]}
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_models_of_a_number_learn_it_in_groups_where_the_audit_allows_it(tmp_pat
     text = text.replace("[train]", "[cohorts.even]\nredrawn = 1\n[train]")
     study = planned_from(tmp_path, text)
     units = of(study, "short-attribute")
-    assert {u["train"]["target"] for u in units} == {"cue groups"}
-    assert {len(u["load"]["classes"]) for u in units} == {8}
+    assert {u.train["target"] for u in units} == {"cue groups"}
+    assert {len(u.load["classes"]) for u in units} == {8}
     levels = [study.cohort(name).attribute("cue groups").levels for name in ("data", "even")]
     assert levels[0] == levels[1]
 
@@ -257,8 +257,8 @@ def test_models_of_a_number_learn_it_in_groups_where_the_audit_allows_it(tmp_pat
 def test_references_that_cannot_be_trained_are_said_so_and_stop_nothing(tmp_path: Path, tiny: str) -> None:
     text = tiny.replace("agreement = 0.9\n", "agreement = 0.9\ncontinuous = true\n")
     study = planned_from(tmp_path, text + COMPARES)
-    assert {u["regime"] for u in study.plan["units"].values()} == {"erm"}
-    assert "continuous" in study.plan["audits"]["compares"]["unavailable"]["baseline"]
+    assert {u.regime for u in study.plan.units.values()} == {"erm"}
+    assert "continuous" in study.plan.audits["compares"].unavailable["baseline"]
     with pytest.raises(SettingError, match="is continuous"):
         planned_from(tmp_path, text.replace("[train]", '[regimes.of-cue]\ntarget = "cue"\n[train]'))
 
@@ -301,4 +301,4 @@ def test_a_missing_reference_is_the_reason_that_nothing_was_concluded(tmp_path: 
     head = text.split("[audits.groups]")[0] + "[engine_settings]\nthreads = 1\n"
     study = sweep(written(tmp_path, head + COMPARES), tmp_path / "study", say=lambda _: None)
     (finding,) = study.findings()
-    assert "role baseline: no baseline model can be trained: cue is continuous" in finding.not_run
+    assert "no baseline model can be trained: cue is continuous" in finding.not_run

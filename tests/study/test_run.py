@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 
 from rightreasons.evidence import Evidence
 from rightreasons.study import Study
+from rightreasons.study.conclude import conclude
 from rightreasons.study.engines import Task
-from rightreasons.study.plan import plan
-from rightreasons.study.run import SILENT, work
-from rightreasons.study.summary import conclude
+from rightreasons.study.planner import plan
+from rightreasons.study.unit import SILENT, work
 
 pytestmark = pytest.mark.torch
 
@@ -83,7 +83,7 @@ def test_an_attempt_that_ended_without_a_word_is_given_a_cause(study: Study) -> 
 
 def test_run_json_tells_what_the_checklist_asks(study: Study) -> None:
     run = study.run(study.units[0])
-    assert run["plan"] == study.plan["units"][study.units[0]]
+    assert run["plan"] == study.plan.units[study.units[0]].model_dump(mode="json")
     assert run["packages"]["torch"] == version("torch")
     assert run["code"]["version"]
     assert run["seeds"] == {"unit": 0, "study": 0}

@@ -19,9 +19,11 @@ from rightreasons.errors import SettingError
 from rightreasons.exports import export
 from rightreasons.findings import Finding, Scatter, Table
 from rightreasons.study import Study, panels
-from rightreasons.study.plan import plan
-from rightreasons.study.sweep import SEVERITIES, sweep, tasks
-from rightreasons.study.verify import notes, verify
+from rightreasons.study.checklist import notes, verify
+from rightreasons.study.planner import plan
+from rightreasons.study.sweep import sweep
+from rightreasons.study.tasks import CALIBRATION as SEVERITIES
+from rightreasons.study.tasks import tasks
 
 pytestmark = pytest.mark.torch
 
@@ -122,7 +124,7 @@ def study(whole: Path, tmp_path: Path) -> Study:
 
 
 def unit_of(study: Study, architecture: str, regime: str, seed: int = 0) -> str:
-    named = {(u["architecture"], u["regime"], u["seed"]): name for name, u in study.plan["units"].items()}
+    named = {(u.architecture, u.regime, u.seed): name for name, u in study.plan.units.items()}
     return named[architecture, regime, seed]
 
 
@@ -246,7 +248,7 @@ def test_a_lower_index_under_ccr_is_said_to_be_no_evidence(study: Study) -> None
 def test_a_model_that_comes_later_changes_no_other_index(study: Study, tmp_path: Path) -> None:
     (file,) = (study.folder / "panels").glob("sdi-*.json")
     panel, before = Panel.read(file), values(study)["index"]
-    assert set(panel.models) == {u for u in study.units if study.plan["units"][u]["regime"] in ("baseline", "ccr")}
+    assert set(panel.models) == {u for u in study.units if study.plan.units[u].regime in ("baseline", "ccr")}
     (tmp_path / "more.toml").write_text(TOML + '[[runs]]\narchitecture = "cnn"\nregime = "baseline"\nseed = 7\n')
     more = sweep(tmp_path / "more.toml", study.folder, say=lambda _: None)
     after = values(more)["index"]
@@ -258,7 +260,7 @@ def test_a_model_that_comes_later_changes_no_other_index(study: Study, tmp_path:
 
 
 def test_a_panel_is_frozen_when_its_models_are_there_and_thaws_when_one_of_them_leaves_the_study(study: Study) -> None:
-    group, models = ("cnn", "baseline"), [u for u in study.units if study.plan["units"][u]["regime"] in ("baseline", "ccr")]
+    group, models = ("cnn", "baseline"), [u for u in study.units if study.plan.units[u].regime in ("baseline", "ccr")]
     measured = {"panel": [study.measurement(unit, "sdi") for unit in models]}
     file = panels.place(study, "sdi", group)
     assert file is not None and panels.freeze(study, "sdi", group, models, measured) == {"panel": str(file)}

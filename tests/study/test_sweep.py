@@ -19,14 +19,14 @@ import pytest
 pytest.importorskip("torch")
 
 from rightreasons.errors import SettingError
+from rightreasons.files import read_json, write_json
 from rightreasons.findings import Finding
-from rightreasons.study import Study, track
+from rightreasons.study import Study, mlflow_log
 from rightreasons.study.engines import Task
-from rightreasons.study.plan import plan
-from rightreasons.study.record import read_json, write_json
-from rightreasons.study.run import SILENT
+from rightreasons.study.live import Watch, duration
+from rightreasons.study.planner import plan
 from rightreasons.study.sweep import dry_run, estimate, planned, sweep, tasks
-from rightreasons.study.watch import Watch, duration
+from rightreasons.study.unit import SILENT
 
 pytestmark = pytest.mark.torch
 
@@ -248,14 +248,14 @@ def test_finished_units_are_logged(study: Study) -> None:
         log_params=lambda params: logged.append(("params", params)),
         log_metrics=lambda metrics: logged.append(("metrics", metrics)),
     )
-    track.log(library, study, study.units[0])  # type: ignore[arg-type]
+    mlflow_log.log(library, study, study.units[0])  # type: ignore[arg-type]
     assert [kind for kind, _ in logged] == ["experiment", "run", "params", "metrics"]
     assert logged[2][1]["seed"] == 0
     assert logged[3][1]["test_auc"] == study.table["test_auc"].iloc[0]
-    track.log(None, study, study.units[0])
-    assert track.tracker("") is None
+    mlflow_log.log(None, study, study.units[0])
+    assert mlflow_log.tracker("") is None
     with pytest.raises(SettingError, match="needs no_such_tracker"):
-        track.tracker("no_such_tracker")
+        mlflow_log.tracker("no_such_tracker")
 
 
 def test_watching_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

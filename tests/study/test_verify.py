@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")  # the finished study is trained here
 
 from rightreasons.study import Study
-from rightreasons.study.verify import notes, to_json, verify
+from rightreasons.study.checklist import notes, to_json, verify
 
 pytestmark = pytest.mark.torch
 

@@ -320,9 +320,19 @@ def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> st
     if error["type"] == "extra_forbidden":
         return f"{within} has no setting {key!r}; {suggest(str(key), _known(path[:-1]))}"
     if error["type"] == "missing":
-        return f"{within} has no {key!r}: give it"
+        return f"{within} needs {key}: {_meaning(path)}"
+    if path[2:3] == ["roles"]:
+        example = '{regime = "erm", lr = "*"}'
+        return f"{within} {key} is {_shown(error['input'])}: give a regime, a list of them, or conditions such as {example}"
     expected = EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     return f"{within} {key} is {_shown(error['input'])}; expected is {expected}"
+
+
+def _meaning(path: list[str | int]) -> str:
+    """What a key that is missing would say."""
+    if path[0] == "curves":
+        return 'an audit, "AUDIT: NAME OF AN ESTIMATE", or a column of table.parquet'
+    return "give it"
 
 
 def _is_branch(part: str) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -103,6 +103,9 @@ class Study:
         if unit not in self.plan.units:
             raise DataError(f"study {self.name!r} has no unit {unit!r}; {suggest(unit, self.units)}")
         return self.folder / self.plan.place(unit)
+
+    def paths(self, units: Iterable[str]) -> list[Path]:
+        return [self.path(unit) for unit in units]
 
     def run(self, unit: str) -> dict[str, Any]:
         """The unit's run.json; of one that was never begun, its plan alone."""
@@ -295,15 +298,14 @@ def now() -> str:
 
 
 @contextmanager
-def locked(study: Study, units: Sequence[str], name: str = "lock") -> Iterator[None]:
-    """Hold units, or with another `name` a part of them, for oneself.
+def locked(places: Iterable[Path], name: str = "lock") -> Iterator[None]:
+    """Hold the folders of units, or with another `name` a part of them, for oneself.
 
     A process that dies lets go; one that finds them held waits and then sees what was done.
     """
     files = []
     try:
-        for unit in sorted(units):  # in one order everywhere, so that two groups cannot wait for each other
-            place = study.path(unit)
+        for place in sorted(places):  # in one order everywhere, so that two groups cannot wait for each other
             place.mkdir(parents=True, exist_ok=True)
             files.append((place / name).open("w"))
             fcntl.flock(files[-1], fcntl.LOCK_EX)

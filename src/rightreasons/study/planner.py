@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import rightreasons
-from rightreasons import families
+from rightreasons import families, measurements
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
@@ -200,7 +200,8 @@ class Planner:
     def deciding(self, audits: Mapping[str, AuditPlan]) -> list[Any]:
         """What decides a measurement beside the unit itself."""
         outside = {name: self.cohort(name).hash for name in self.rows if name in self.external}
-        return [self.file.seed, self.performance, {name: a.model_dump() for name, a in audits.items()}, outside]
+        audited = {name: audit.model_dump() for name, audit in audits.items()}
+        return [measurements.FORMAT, self.file.seed, self.performance, audited, outside]
 
     def cohort(self, name: str) -> CohortPlan:
         """A cohort as the plan describes it; its images are hashed once."""

@@ -115,6 +115,8 @@ def _families(
     alike = Counter(named.values())
     found: dict[Group, dict[str, list[str]]] = {}
     for key, family in by_rows.items():
+        if plan.brought:  # seed by seed, as its family is trained
+            family.sort(key=lambda unit: (plan.units[unit].seed, tuple(plan.units[unit].axes.values())))
         title: Group = named[key]
         if alike[named[key]] > 1:
             title = (*title, f"cohort={key[1]}")

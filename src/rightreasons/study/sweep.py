@@ -151,7 +151,7 @@ def _settle(study: Study, event: Event, graph: Graph, watch: Watch) -> None:
     over = {unit for task in (event.task, *lost) if task.step == "all" for unit in task.units}
     watch.failed += len(over)
     waited = sorted(over - set(event.task.units))
-    with locked(study, waited):
+    with locked(study.paths(waited)):
         for unit in waited:
             message = f"{event.task.units[0]}, whose model it needs, has failed: {_why(study, event)}"
             _fail(study, unit, study.run(unit), "DependencyFailed", message)
@@ -167,7 +167,7 @@ def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int)
     """Write the cause of a worker's death into run.json of its units; after the last attempt they have failed."""
     tries[event.task.key] = tries.get(event.task.key, 0) + 1
     is_last = tries[event.task.key] >= attempts
-    with locked(study, event.task.units):
+    with locked(study.paths(event.task.units)):
         for unit in event.task.units:
             told = study.run(unit)
             if study.row(unit) is not None:

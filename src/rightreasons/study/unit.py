@@ -69,7 +69,7 @@ def work(place: Path | Study, task: Task) -> Literal["done", "failed"]:
     study = place if isinstance(place, Study) else Study.open(Path(place))
     if task.step == "extract":
         return _extract_piece(study, task)
-    with locked(study, task.units):
+    with locked(study.paths(task.units)):
         runs = [_Run(study, unit) for unit in task.units]
         todo = [run for run in runs if task.step != "all" or study.row(run.unit) is None]
         for run in todo:
@@ -84,11 +84,11 @@ def _extract_piece(study: Study, task: Task) -> Literal["done", "failed"]:
     (unit,) = task.units
     lo, hi = task.pieces or (0, 0)
     threads = study.plan.units[unit].threads
-    with locked(study, task.units, f"lock-{task.cohort}-{lo}-{hi}"), _Kept([]) as kept, _threads(threads):
+    with locked(study.paths(task.units), f"lock-{task.cohort}-{lo}-{hi}"), _Kept([]) as kept, _threads(threads):
         _Run(study, unit).extract_piece(task)
     if kept.error is None:
         return "done"
-    with locked(study, task.units):
+    with locked(study.paths(task.units)):
         run = _Run(study, unit)
         run.begin(task.step)
         run.fail(kept.error)
