@@ -31,6 +31,7 @@ KINDS = ("linear", "centre")
 TARGETS = ("global", "class-conditional", "joint")
 SMALLEST = 10
 READABLE_SHARE = 0.4
+TOO_FEW = "too few rows of two attribute values in both sets"
 
 
 def readable_line(chance: float) -> float:
@@ -373,10 +374,9 @@ def _reading(
 
     value = numbers(resampling.whole(n))[0] if n else np.full(4, np.nan)
     draws = resamples.apply(numbers) if resamples and parts else np.full((0, 4), np.nan)
-    reason = "too few rows of two attribute values in both sets"
     asked = {"global": (0, 1, 2, 3), "class-conditional": (2, 3), "joint": (0, 1)}[target]
     asked = tuple(k for k in asked if kind != "ridge" or k % 2 == 0)
-    made = [interval(float(value[k]), draws[:, k], reason=reason) if k in asked else None for k in range(4)]
+    made = [interval(float(value[k]), draws[:, k], reason=TOO_FEW) if k in asked else None for k in range(4)]
     by_label = {p.label: tuple(float(d[0]) for d in p.draws(resampling.whole(n))) for p in within}
     return Reading(
         target, kind, made[0], made[1], made[2], made[3], chance, readable_line(chance), len(fitting.rows), len(testing.rows),
