@@ -203,7 +203,7 @@ def test_a_rate_that_cannot_rise_is_not_called_decoupling():
         assert result.methods[0].before.csr.value > 0.7
         assert result.verdict != "no evidence", result.finding().sentence
         if result.verdict == "inconclusive":
-            assert "no room to gain" in result.finding().sentence
+            assert "no room to rise" in result.finding().sentence
             assert failed_checks(result.methods[0]) == {rules.ROOM_TO_RISE}
 
 

@@ -10,7 +10,7 @@ whether the attribute is readable at all.
 | sec. 3, Gate | `stats.restoration.gate` |
 | sec. 3, Restore | `stats.restoration.restore`; under the head `procedure.restore_test_rows` |
 | sec. 4, protocol (two halves of the audit rows, test rows) | `rows.read_rows` |
-| sec. 4, WGA and CSR; sec. 5.3, Δ_WGA and Δ_CSR | `procedure.Stage.numbers`, `measure.deciding_numbers` |
+| sec. 4, WGA and CSR; sec. 5.3, Δ_WGA and Δ_CSR | `procedure.Stage.numbers`, `measure.deciding_change` |
 | sec. 5.2, Table 3: probes | `measure.read_probes` |
 | sec. 5.4, taxonomy | `judge.Judged.taxonomy` |
 | sec. 5.5, Table 5: controls | `controls.run_controls` |

@@ -8,12 +8,17 @@ import numpy as np
 
 from rightreasons.audits.art.judge import Judged, Measurement, change_over_models
 from rightreasons.audits.art.pieces import CONTROLS
-from rightreasons.audits.art.wording import PROBES, TARGETS
 from rightreasons.findings import Cell, Exhibit, Table
 from rightreasons.stats.units import over_seeds
 
 ART_HEAD = "art_head"
 REFERENCES = ("erm", "balanced")  # what the paper's averages leave out
+PROBES = {"linear": "linear probe", "centre": "nearest centre"}
+TARGETS = {
+    "class-conditional": "attribute, within label",
+    "global": "attribute, all rows",
+    "joint": "group (label and attribute)",
+}
 
 Number = Callable[[Measurement], float]
 

@@ -30,7 +30,7 @@ from rightreasons.audits.art.pieces import (
     Projection,
     Rates,
 )
-from rightreasons.audits.art.procedure import Procedure
+from rightreasons.audits.art.procedure import NO_PI, Procedure
 from rightreasons.findings import Verdict
 from rightreasons.measurements import spread
 from rightreasons.stats.groups import SMALLEST_GROUP
@@ -47,7 +47,6 @@ AGREEMENT = 0.99  # share of decisions on which the head as data and the stored 
 RESTORABLE, MISS = "restorable shortcut", "probe miss"
 DECOUPLED, DELETED = "functional decoupling", "representational deletion"
 CLOSED = "every gate closed"
-NO_PI = "no attribute value stands for a label"
 
 # Ids of the conditions of a verdict; they are the ids of the checks that decide.
 GATE_OPEN = "gate-open"
@@ -269,7 +268,7 @@ def halfway(csr: Interval, delta_csr: Interval, p: float) -> tuple[Failed, ...]:
     points left to gain, and models that unlearned half of a shortcut restore 5 to 15 points, beyond every shuffle.
     """
     if csr.value > 1 - ROOM:
-        why = f"{csr.value:.0%} of the conflicting rows follow the attribute already, which leaves no room to gain"
+        why = f"{csr.value:.0%} of the conflicting rows follow the attribute already, so the rate has no room to rise"
         return (Failed(ROOM_TO_RISE, why),)
     if p <= ALPHA and delta_csr.value >= CSR_BESIDE_WGA:
         why = f"the gain exceeds what shuffles reach, but stays below {100 * SUBSTANTIAL:.0f} points"

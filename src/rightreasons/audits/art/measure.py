@@ -10,7 +10,7 @@ import numpy as np
 from rightreasons.audits._alignment import alignment_of, say_alignment
 from rightreasons.audits._pull import pull_beside
 from rightreasons.audits.art.controls import run_controls
-from rightreasons.audits.art.judge import CLOSED, NO_PI, Measurement
+from rightreasons.audits.art.judge import CLOSED, Measurement
 from rightreasons.audits.art.layers import measure_layers
 from rightreasons.audits.art.pictures import draw_pictures
 from rightreasons.audits.art.pieces import (
@@ -68,19 +68,20 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     ablations = ablations_of(audit.procedure)
     restored = restore_test_rows(audit, ablations, sample)
     controls = run_controls(audit, settings.controls, shuffling).summary(audit.main)
-    before, after, change = deciding_numbers(audit, restored, settings.level)
+    curve = _curve_of(audit, restored, settings.level)
+    change = deciding_change(audit, curve, settings.level)
     return Measurement(
         model=_model_of(evidence),
         association=_association_of(evidence, attribute, audit, source, names),
         procedure=audit.procedure,
         counts=_counts_of(rows, audit.stage, sample, settings.twins),
-        head=_head_of(evidence, rows, audit.stage),
+        head=_head_as_data(evidence, rows, audit.stage),
         gates=_gates_of(audit.directions),
-        before=before,
-        after=after,
+        before=rates(audit.stage, restored.before, 0, settings.level),
+        after=rates(audit.stage, restored.curve, audit.main, settings.level),
         change=change,
         p=p_value(change.csr.value, controls.shuffled.draws.csr, "greater") if audit.directions.is_open else math.nan,
-        curve=_curve_of(audit, restored, settings.level),
+        curve=curve,
         controls=controls,
         groups=_groups_of(audit.stage, sample, restored.decided, names, settings.level),
         ablations=_ablations_of(ablations, restored, settings.level),
@@ -122,31 +123,23 @@ def start_audit(evidence: Evidence, attribute: Attribute, rows: Rows, settings: 
     return Audit(stage, rows.finding, rows.gating, settings.procedure, directions, settings.strengths, main), source
 
 
-def deciding_numbers(audit: Audit, restored: Restored, level: float) -> tuple[Rates, Rates, Change]:
-    """WGA and CSR before and after restoring with the strength that decides, and their changes (NaN with every gate closed)."""
-    stage, main = audit.stage, audit.main
-    no_group = f"no group of at least {SMALLEST_GROUP} rows"
-    no_rate = "no conflicting test rows" if stage.aligned else NO_PI
-    conflicts, smallest = float(stage.conflict.sum()), float(np.min(stage.size[stage.large], initial=len(stage.rows)))
-
-    def rates(of: Outcome, k: int) -> Rates:
-        return Rates(
-            wga=share_interval(of.value[k, WGA], of.draws[:, k, WGA], smallest, level, no_group),
-            csr=share_interval(of.value[k, CSR], of.draws[:, k, CSR], conflicts, level, no_rate),
-        )
-
-    before, after = rates(restored.before, 0), rates(restored.curve, main)
-    if not audit.directions.is_open:
-        closed = Interval(math.nan, math.nan, math.nan, reason=CLOSED, level=level)
-        return before, after, Change(closed, closed, closed, closed)
-    changed = restored.curve.against(restored.before)
-    change = Change(
-        wga=changed.interval(main, WGA, level, no_group),
-        csr=changed.interval(main, CSR, level, no_rate),
-        aligned=changed.interval(main, ALIGNED, level, "no aligned test rows"),
-        excess=changed.excess(main, level, no_rate),
+def rates(stage: Stage, outcome: Outcome, k: int, level: float) -> Rates:
+    """WGA and CSR of one set of decisions; a share of 0 or 1 has an interval with width too."""
+    no_group, no_rate, _ = outcome.why_undefined
+    value, draws = outcome.value[k], outcome.draws[:, k]
+    smallest = float(np.min(stage.size[stage.large], initial=len(stage.rows)))
+    return Rates(
+        wga=share_interval(value[WGA], draws[:, WGA], smallest, level, no_group),
+        csr=share_interval(value[CSR], draws[:, CSR], float(stage.conflict.sum()), level, no_rate),
     )
-    return before, after, change
+
+
+def deciding_change(audit: Audit, curve: BetaCurve, level: float) -> Change:
+    """Δ_WGA and Δ_CSR with the strength that decides (sec. 5.3); undefined where every gate is closed."""
+    if audit.directions.is_open:
+        return curve.change[curve.main]
+    closed = Interval(math.nan, math.nan, math.nan, reason=CLOSED, level=level)
+    return Change(closed, closed, closed, closed)
 
 
 def read_probes(audit: Sample, test: Sample, sample: Resamples, C: float) -> Probes:
@@ -223,7 +216,7 @@ def _counts_of(rows: Rows, stage: Stage, sample: Resamples, twins: bool) -> Coun
     )
 
 
-def _head_of(evidence: Evidence, rows: Rows, stage: Stage) -> HeadAsData:
+def _head_as_data(evidence: Evidence, rows: Rows, stage: Stage) -> HeadAsData:
     test, is_linear = rows.views[0], head_of(evidence).is_linear
     if "logits" not in test or not (is_linear or test.cohort.case is None):
         return HeadAsData(is_linear, 1.0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rightreasons.audits._contract import estimate
-from rightreasons.audits.art.comparison import comparison, mean_over
+from rightreasons.audits.art.comparison import PROBES, TARGETS, comparison, mean_over
 from rightreasons.audits.art.judge import (
     CLOSED,
     DECOUPLED,
@@ -25,10 +25,11 @@ from rightreasons.audits.art.judge import (
 from rightreasons.audits.art.pictures import gallery
 from rightreasons.audits.art.pieces import Change, Changes, Control, Projection, Shares
 from rightreasons.audits.art.procedure import say_gated
-from rightreasons.audits.art.wording import DROP_OF_WGA, GAIN_OF_CSR, PROBES, TARGETS
 from rightreasons.findings import Band, Bars, Cell, Curve, Curves, Estimate, Exhibit, Scatter, Table
 from rightreasons.stats.resampling import Interval, p_value
 
+DROP_OF_WGA = "drop of worst-group accuracy"
+GAIN_OF_CSR = "gain of conflict shortcut rate"
 SHARED = 0.3  # cosine from which a label direction that brings the attribute's errors back is not the label's alone
 MEANING = {
     RESTORABLE: "readable and usable by the head",

@@ -27,6 +27,7 @@ ROUTINGS = ("true", "predicted")
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BLOCK = 4_000_000  # numbers that one block of draws holds
 WGA, CSR, ALIGNED = range(3)  # places of the three numbers: WGA, CSR, share of aligned rows decided wrong
+NO_PI = "no attribute value stands for a label"
 TOWARDS_SHORTCUT = np.array([-1.0, 1.0, 1.0])  # signs of a change: a drop of WGA, a gain of the others
 
 
@@ -161,7 +162,7 @@ class Stage:
     """Test rows, their head and what is counted on them."""
 
     def __init__(self, rows: Sample, head: Head, aligned: Mapping[Hashable, Hashable], smallest: int) -> None:
-        self.rows, self.aligned = rows, dict(aligned)
+        self.rows, self.aligned, self.smallest = rows, dict(aligned), smallest
         self.readout = Readout(head, rows.z)
         self.group, self.names = groups.group_codes(rows.y, rows.a)
         self.size = np.bincount(self.group, minlength=len(self.names))
@@ -169,6 +170,12 @@ class Stage:
         self.towards = np.array([aligned.get(v, -1) for v in rows.a.tolist()], dtype=np.int64)
         self.conflict = (self.towards >= 0) & (self.towards != rows.y)
         self.agrees = (self.towards >= 0) & (self.towards == rows.y)
+
+    @property
+    def why_undefined(self) -> tuple[str, str, str]:
+        """Why each of the three numbers is undefined, where it is."""
+        no_rate = "no conflicting test rows" if self.aligned else NO_PI
+        return f"no group of at least {self.smallest} rows", no_rate, "no aligned test rows"
 
     def route(self, routing: str) -> Ints:
         """The class whose directions each row gets."""
@@ -217,37 +224,41 @@ def shares(counts: NDArray, code: Ints, hit: NDArray, K: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The three numbers of v sets of decisions: value (v, 3) and draws (B, v, 3)."""
+    """The three numbers of v sets of decisions: value (v, 3) and draws (B, v, 3), and why each is undefined, where it is."""
 
     value: Floats
     draws: Floats
+    why_undefined: tuple[str, str, str]
 
     def __getitem__(self, sets: slice) -> Outcome:
-        return Outcome(self.value[sets], self.draws[:, sets])
+        return replace(self, value=self.value[sets], draws=self.draws[:, sets])
 
     def against(self, before: Outcome) -> Outcome:
         """Changes against one set of decisions: drop of WGA, gain of CSR, gain of errors on aligned rows."""
-        return Outcome(TOWARDS_SHORTCUT * (self.value - before.value), TOWARDS_SHORTCUT * (self.draws - before.draws))
-
-    def interval(self, k: int, number: int, level: float, reason: str = "") -> Interval:
-        return interval(self.value[k, number], self.draws[:, k, number], level, reason)
-
-    def excess(self, k: int, level: float, reason: str = "") -> Interval:
-        """Of changes: the gain of CSR less the gain of errors on aligned rows."""
-        value = self.value[k, CSR] - self.value[k, ALIGNED]
-        return interval(value, self.draws[:, k, CSR] - self.draws[:, k, ALIGNED], level, reason)
+        value, draws = self.value - before.value, self.draws - before.draws
+        return replace(self, value=TOWARDS_SHORTCUT * value, draws=TOWARDS_SHORTCUT * draws)
 
     def intervals(self, number: int, level: float) -> tuple[Interval, ...]:
-        return tuple(self.interval(k, number, level) for k in range(len(self.value)))
+        """One of the numbers, of every set of decisions."""
+        value, draws, why = self.value[:, number], self.draws[:, :, number], self.why_undefined[number]
+        return tuple(interval(value[k], draws[:, k], level, why) for k in range(len(value)))
 
     def as_changes(self, level: float) -> Changes:
         """Of changes: all of them with their intervals."""
-        excess = tuple(self.excess(k, level) for k in range(len(self.value)))
-        return Changes(self.intervals(WGA, level), self.intervals(CSR, level), self.intervals(ALIGNED, level), excess)
+        value = self.value[:, CSR] - self.value[:, ALIGNED]
+        draws = self.draws[:, :, CSR] - self.draws[:, :, ALIGNED]
+        excess = [interval(value[k], draws[:, k], level, self.why_undefined[CSR]) for k in range(len(value))]
+        return Changes(
+            wga=self.intervals(WGA, level),
+            csr=self.intervals(CSR, level),
+            aligned=self.intervals(ALIGNED, level),
+            excess=tuple(excess),
+        )
 
 
 def outcome(stage: Stage, decided: Ints, sample: Resamples) -> Outcome:
-    return Outcome(stage.point(decided), sample.apply(lambda counts: stage.numbers(decided, counts)))
+    draws = sample.apply(lambda counts: stage.numbers(decided, counts))
+    return Outcome(stage.point(decided), draws, stage.why_undefined)
 
 
 # ---- one run -----------------------------------------------------------------------------------------------------------
