@@ -268,10 +268,12 @@ def halfway(csr: Interval, delta_csr: Interval, p: float) -> tuple[Failed, ...]:
     points left to gain, and models that unlearned half of a shortcut restore 5 to 15 points, beyond every shuffle.
     """
     if csr.value > 1 - ROOM:
-        why = f"{csr.value:.0%} of the conflicting rows follow the attribute already, so the rate has no room to rise"
+        why = (
+            f"at the ceiling: {csr.value:.0%} of the conflicting rows follow the attribute already, so the rate cannot rise much"
+        )
         return (Failed(ROOM_TO_RISE, why),)
     if p <= ALPHA and delta_csr.value >= CSR_BESIDE_WGA:
-        why = f"the gain exceeds what shuffles reach, but stays below {100 * SUBSTANTIAL:.0f} points"
+        why = f"the gain is halfway: beyond what shuffles reach, but below {100 * SUBSTANTIAL:.0f} points"
         return (Failed(SUBSTANTIAL_OR_NOTHING, why),)
     return ()
 
@@ -282,7 +284,7 @@ def unproven(effect: str, p: float) -> tuple[Failed, ...]:
     Decoupling is nothing restored; here something was, and shuffles can do it too. Damage restores nothing.
     """
     if p > ALPHA and effect != "damage":
-        why = f"the gain is substantial, but shuffles reach it too often (p = {p:.3f})"
+        why = f"the gain is substantial but unproven: shuffles reach it too often (p = {p:.3f})"
         return (Failed(BEYOND_SHUFFLES_OR_NOTHING, why),)
     return ()
 
