@@ -156,8 +156,8 @@ def _shuffled_changes(stage: Stage, layer: _Layer, plain: np.ndarray) -> np.ndar
 
 
 def _probe(layer: _Layer, test: Sample, sample: Resamples, C: float) -> Interval:
-    audit = layer.audit
-    reading = probes.read(audit.z, audit.y, audit.a, layer.means, test.y, test.a, resamples=sample, C=C)
+    to_fit, to_read = layer.audit.for_probes(), probes.Rows(layer.means, test.y, test.a)
+    reading = probes.read(to_fit, to_read, resamples=sample, C=C)
     return reading.decides or Interval(math.nan, math.nan, math.nan, reason=probes.TOO_FEW)
 
 

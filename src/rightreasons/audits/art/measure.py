@@ -147,9 +147,8 @@ def read_probes(audit: Sample, test: Sample, sample: Resamples, C: float) -> Pro
     readings = []
     for target in ("class-conditional", "global", "joint"):
         for kind in probes.KINDS:
-            readings.append(
-                probes.read(audit.z, audit.y, audit.a, test.z, test.y, test.a, target=target, kind=kind, resamples=sample, C=C)
-            )
+            reading = probes.read(audit.for_probes(), test.for_probes(), target=target, kind=kind, resamples=sample, C=C)
+            readings.append(reading)
     nothing = Interval(math.nan, math.nan, math.nan, reason=probes.TOO_FEW)
     return Probes(
         kind=tuple(r.kind for r in readings),

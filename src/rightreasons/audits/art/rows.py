@@ -13,6 +13,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import Evidence, View
 from rightreasons.head import Head
+from rightreasons.stats import probes
 from rightreasons.stats.restoration import halves
 
 Floats = NDArray[np.float64]
@@ -30,6 +31,9 @@ class Sample:
 
     def select(self, rows: NDArray) -> Sample:
         return Sample(self.z[rows], self.y[rows], self.a[rows], None if self.subject is None else self.subject[rows])
+
+    def for_probes(self) -> probes.Rows:
+        return probes.Rows(self.z, self.y, self.a)
 
     def __len__(self) -> int:
         return len(self.y)
