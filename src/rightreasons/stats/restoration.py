@@ -102,8 +102,8 @@ def find(
         u = _label_directions(z, y, a, found)[:, None, :]
         found, values = found.sum(axis=1, keepdims=True), ("label",)
     elif kind == "global":
-        one = contrasts(z - centre, _one_hot(a, A), basis, rho)
-        u, found = np.repeat(one[None], C, axis=0), np.repeat(found.sum(axis=0, keepdims=True), C, axis=0)
+        u = np.repeat(contrasts(z - centre, _one_hot(a, A), basis, rho)[None], C, axis=0)
+        found = np.repeat(found.sum(axis=0, keepdims=True), C, axis=0)
     else:
         u = np.zeros((C, A, d))
         for c in range(C):
@@ -374,12 +374,15 @@ def _span(u: Floats, is_open: Bools) -> Floats:
 
 
 def _label_directions(z: Floats, y: Ints, a: Ints, found: Ints) -> Floats:
+    """(C, d) from the other classes' means to the class's own; each mean is balanced over the attribute values that it has."""
     C, A = found.shape
-    balanced = np.stack(
-        [np.mean([z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if found[c, v]], axis=0) for c in range(C)]
-    )
     if C == 1:
         return np.zeros((1, z.shape[1]))
+    class_means = []
+    for c in range(C):
+        group_means = [z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if found[c, v]]
+        class_means.append(np.mean(group_means, axis=0))
+    balanced = np.stack(class_means)
     raw = balanced - (balanced.sum(axis=0) - balanced) / (C - 1)
     return raw / (np.linalg.norm(raw, axis=1, keepdims=True) + EPS)
 
