@@ -56,7 +56,7 @@ def main() -> None:
     table.add_row("  of which this process had a core (other work on the machine adds to the line above)", f"{processor:.1f}")
     Console().print(table)
     Console().print(
-        f"gain of CSR {m.delta_csr.value:.3f} ({m.delta_csr.low:.3f} to {m.delta_csr.high:.3f}), p = {m.p:.4f}, "
+        f"gain of CSR {m.change.csr.value:.3f} ({m.change.csr.low:.3f} to {m.change.csr.high:.3f}), p = {m.p:.4f}, "
         f"{result.verdict}: {result.taxonomy}; limit {LIMIT_SECONDS} s"
     )
     print(

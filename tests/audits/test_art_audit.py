@@ -8,21 +8,55 @@ import numpy as np
 import pytest
 
 from rightreasons import audits, testing
-from rightreasons.audits import _art_page, art, audit, audit_all
-from rightreasons.audits._art_judge import CLOSED, effect_of, is_substantial, joint_effect, judge
-from rightreasons.audits._art_runs import Audit, Procedure, Readout, Sample, Stage, run_controls
+from rightreasons.audits import art, audit, audit_all
+from rightreasons.audits.art import judge as rules
+from rightreasons.audits.art import page
+from rightreasons.audits.art.checks import checks
+from rightreasons.audits.art.controls import Shuffles, run_controls
+from rightreasons.audits.art.judge import CLOSED, effect_of, is_substantial, joint_effect, judge
+from rightreasons.audits.art.pieces import Change
+from rightreasons.audits.art.procedure import Audit, Procedure, Readout, Stage
+from rightreasons.audits.art.rows import Sample
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Table
 from rightreasons.head import Head, Layer, linear_head
 from rightreasons.measurements import load_measurement, save_measurement
+from rightreasons.stats import restoration
 from rightreasons.stats.groups import conflict_shortcut_rate, worst_group_accuracy
 from rightreasons.stats.resampling import Interval
 
 D = 10
 FAST = {"controls": 60, "B": 60}
 PI = {"no": 0, "yes": 1}
+PINNED = {
+    "wga": 0.5647058823529412,
+    "wga_low": 0.4679591836734694,
+    "wga_high": 0.6489845492194967,
+    "csr": 0.34806629834254144,
+    "csr_low": 0.2841991341991342,
+    "csr_high": 0.4072727272727273,
+    "wga_after": 0.10588235294117647,
+    "wga_after_low": 0.06031512605042019,
+    "wga_after_high": 0.16125756266205704,
+    "csr_after": 0.8674033149171271,
+    "csr_after_low": 0.8226069201069202,
+    "csr_after_high": 0.9065839755940912,
+    "delta_wga": 0.4588235294117647,
+    "delta_wga_low": 0.35481497056349875,
+    "delta_wga_high": 0.5260077522308442,
+    "delta_csr": 0.5193370165745856,
+    "delta_csr_low": 0.45015291607396873,
+    "delta_csr_high": 0.567393001735107,
+    "probe": 0.9228538634628929,
+    "probe_low": 0.9050179124669608,
+    "probe_high": 0.9437099327211375,
+    "probe_chance": 0.5,
+    "probe_line": 0.7,
+    "p": 0.01639344262295082,
+    "shuffles_closed": 1.0,
+}
 
 
 def features_of(rng, y, a, label=2.0, cue=1.5, d=D):
@@ -71,8 +105,8 @@ def test_a_shortcut_that_the_head_uses_is_restorable(seed):
     result = run(world(seed))
     m, finding = result.measurements[0], result.finding()
     assert result.verdict == "shortcut" and result.taxonomy == "restorable shortcut"
-    assert m.p <= 0.05 and m.delta_csr.value >= 0.15 and m.wga.value >= 0.3 and m.delta_wga.value >= 0.15
-    assert m.delta_csr.low > 0 and m.excess.low > 0
+    assert m.p <= 0.05 and m.change.csr.value >= 0.15 and m.before.wga.value >= 0.3 and m.change.wga.value >= 0.15
+    assert m.change.csr.low > 0 and m.change.excess.low > 0
     assert finding.estimates[0].p == m.p and finding.row == "reliance"
     assert "restorable shortcut" in finding.sentence
 
@@ -81,18 +115,18 @@ def test_a_shortcut_that_the_head_uses_is_restorable(seed):
 def test_a_model_trained_on_balance_carries_the_cue_and_is_not_restorable(seed):
     result = run(world(seed, uses=0.0))
     m = result.measurements[0]
-    assert m.is_open and m.read()[0].value > 0.85
+    assert m.gates.is_open and m.probes.read().accuracy.value > 0.85
     assert result.verdict == "no evidence" and result.taxonomy == "functional decoupling"
-    assert abs(m.delta_csr.value) < 0.05
+    assert abs(m.change.csr.value) < 0.05
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_attribute_that_was_projected_out_is_deletion_and_no_clean_bill(seed):
     result = run(world(seed, cue=0.0))
     m, finding = result.measurements[0], result.finding()
-    assert not m.is_open and not m.gate_open.any()
+    assert not m.gates.is_open and not m.gates.open.any()
     assert result.verdict == "inconclusive" and result.taxonomy == "representational deletion"
-    assert np.isnan(m.delta_csr.value) and m.delta_csr.reason == CLOSED and np.isnan(m.p)
+    assert np.isnan(m.change.csr.value) and m.change.csr.reason == CLOSED and np.isnan(m.p)
     assert CLOSED in finding.sentence and "deletion" in finding.sentence
     assert {row[2] for row in rows_of_all(finding, "Gates")} == {"closed: separation not above tau"}
 
@@ -125,7 +159,7 @@ def test_a_label_that_shares_its_direction_with_the_attribute_is_damage_only_bes
     evidence = Evidence.from_arrays(Cohort.from_columns(columns, attribute="cue", split="split"), {"features": z}, head=head_of())
     result = run(evidence, aligned=PI)
     controls = rows_of(result.finding(), "Controls")
-    assert result.verdict == "shortcut" and result.measurements[0].label_overlap > 0.4
+    assert result.verdict == "shortcut" and result.measurements[0].label.overlap > 0.4
     assert "the attribute's direction too" in controls["label direction"][-1]
     assert controls["label direction less the attribute's"][-1] != "restoration"
 
@@ -134,25 +168,43 @@ def test_restoration_and_damage_by_the_rules():
     def at(value, low=None):
         return Interval(value, value - 0.02 if low is None else low, value + 0.02)
 
-    assert is_substantial(at(0.0), at(0.15))
-    assert is_substantial(at(0.2), at(0.06))
-    assert not is_substantial(at(0.2), at(0.06, low=-0.01))
-    assert not is_substantial(at(0.3), at(0.04))
-    assert not is_substantial(at(0.14), at(0.14))
-    assert effect_of(at(0.07), at(0.36), at(0.3)) == "restoration"  # the paper's Waterbirds ERM
-    assert effect_of(at(0.28), at(-0.01), at(-0.2)) == "damage"  # its label direction
-    assert effect_of(at(0.2), at(0.2), at(0.0)) == "damage"  # as many errors against the attribute
-    assert effect_of(at(0.01), at(0.02), at(0.0)) == "none"
+    def change(wga, csr, excess=at(0.0)):
+        return Change(wga, csr, at(0.0), excess)
+
+    assert is_substantial(change(at(0.0), at(0.15)))
+    assert is_substantial(change(at(0.2), at(0.06)))
+    assert not is_substantial(change(at(0.2), at(0.06, low=-0.01)))
+    assert not is_substantial(change(at(0.3), at(0.04)))
+    assert not is_substantial(change(at(0.14), at(0.14)))
+    assert effect_of(change(at(0.07), at(0.36), at(0.3))) == "restoration"  # the paper's Waterbirds ERM
+    assert effect_of(change(at(0.28), at(-0.01), at(-0.2))) == "damage"  # its label direction
+    assert effect_of(change(at(0.2), at(0.2), at(0.0))) == "damage"  # as many errors against the attribute
+    assert effect_of(change(at(0.01), at(0.02), at(0.0))) == "none"
+
+
+def failed_checks(judged) -> set[str]:
+    """Ids of the checks that make a verdict inconclusive."""
+    return {check.id for check in checks(judged) if check.decides and check.passed is False}
+
+
+@pytest.mark.parametrize("uses", [0.0, 0.3, 1.0, 6.0])
+def test_a_verdict_is_inconclusive_where_a_check_that_decides_failed_and_nowhere_else(uses):
+    for carries in ({}, {"cue": 0.0}, {"agreement": 0.5}):
+        judged = run(world(uses=uses, **carries)).methods[0]
+        assert (judged.verdict == "inconclusive") == bool(failed_checks(judged))
+        assert {failed.id for failed in judged.failed} <= failed_checks(judged)
+        ids = [check.id for check in checks(judged)]
+        assert all(ids) and len(set(ids)) == len(ids)
 
 
 def test_a_rate_that_cannot_rise_is_not_called_decoupling():
     for uses in (4.0, 6.0, 40.0):
         result = run(world(uses=uses))
-        assert result.methods[0].csr.value > 0.7
+        assert result.methods[0].before.csr.value > 0.7
         assert result.verdict != "no evidence", result.finding().sentence
         if result.verdict == "inconclusive":
             assert "ceiling" in result.finding().sentence
-            assert any(check.name.endswith("room to rise") and check.passed is False for check in result.finding().checks)
+            assert failed_checks(result.methods[0]) == {rules.ROOM_TO_RISE}
 
 
 def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
@@ -160,10 +212,10 @@ def test_a_small_restoration_beyond_the_shuffles_is_not_called_decoupling():
     for uses in (0.1, 0.2, 0.3, 0.4, 0.5):
         result = run(world(uses=uses))
         judged = result.methods[0]
-        if judged.p <= 0.05 and 0.05 <= judged.delta_csr.value < 0.15:
+        if judged.p <= 0.05 and 0.05 <= judged.change.csr.value < 0.15:
             seen.add(uses)
             assert result.verdict == "inconclusive" and "halfway" in result.finding().sentence and not judged.taxonomy
-            assert any(check.name.endswith("or nothing") and check.passed is False for check in result.finding().checks)
+            assert failed_checks(judged) == {rules.SUBSTANTIAL_OR_NOTHING}
     assert seen
 
 
@@ -171,21 +223,22 @@ def test_a_restoration_that_shuffles_reach_too_is_not_called_decoupling():
     m = run(world(uses=1.0)).measurements[0]
     assert judge((m,)).verdict == "shortcut" and judge((m,)).effect == "restoration"
     chance = judge((replace(m, p=0.07),))
-    assert (chance.verdict, chance.taxonomy) == ("inconclusive", "") and "p = 0.070" in _art_page.sentence(chance)
-    assert any(c.decides and c.passed is False and c.name.endswith("shuffles or nothing") for c in _art_page.checks(chance))
+    assert (chance.verdict, chance.taxonomy) == ("inconclusive", "") and "p = 0.070" in page.sentence(chance)
+    assert failed_checks(chance) == {rules.BEYOND_SHUFFLES_OR_NOTHING}
     errors = Interval(-0.1, -0.2, 0.0)  # as many errors against the attribute: damage restores nothing
-    assert judge((replace(m, p=0.07, excess=errors, pull=Interval(0.0, -0.01, 0.01)),)).verdict == "no evidence"
+    harmed = replace(m, p=0.07, change=replace(m.change, excess=errors), pull=Interval(0.0, -0.01, 0.01))
+    assert judge((harmed,)).verdict == "no evidence"
 
 
 def test_answers_that_follow_the_attribute_are_not_called_decoupled():
     m = run(world(uses=0.0)).measurements[0]
     assert judge((m,)).verdict == "no evidence" and m.pull.low < 0 < m.pull.high
     seen = judge((replace(m, pull=Interval(0.2, 0.1, 0.3)),))
-    assert (seen.verdict, seen.taxonomy) == ("inconclusive", "") and "answers follow the attribute" in _art_page.sentence(seen)
-    assert any(c.decides and c.passed is False and c.name.startswith("answers do not") for c in _art_page.checks(seen))
+    assert (seen.verdict, seen.taxonomy) == ("inconclusive", "") and "answers follow the attribute" in page.sentence(seen)
+    assert failed_checks(seen) == {rules.NOT_FOLLOWED}
     unknown = judge((replace(m, pull=Interval(np.nan, np.nan, np.nan, reason="no logits on the test rows")),))
     assert unknown.verdict == "no evidence"
-    assert any(c.passed is None and "no logits" in c.note for c in _art_page.checks(unknown))
+    assert any(c.passed is None and "no logits" in c.note for c in checks(unknown))
     evidence = world(uses=1.0)
     restored = run(evidence).measurements[0]
     assert restored.pull.value == audit("pull", evidence, B=60, permutations=60).measurements[0].pull.value
@@ -194,12 +247,12 @@ def test_answers_that_follow_the_attribute_are_not_called_decoupled():
 
 def test_a_worst_group_without_a_right_decision_has_an_interval_with_width():
     m = run(world(uses=40.0, cue=6.0)).measurements[0]
-    assert m.wga.value == m.wga.low == 0 and 0.01 < m.wga.high < 0.2
+    assert m.before.wga.value == m.before.wga.low == 0 and 0.01 < m.before.wga.high < 0.2
 
 
 def test_a_low_worst_group_is_flagged_as_floor():
     result = run(world(0, uses=2.0))
-    assert result.measurements[0].wga.value < 0.3
+    assert result.measurements[0].before.wga.value < 0.3
     assert result.methods[0].floor
     assert any("floor" in e.note for e in result.finding().estimates)
 
@@ -225,7 +278,7 @@ def plain_numbers(evidence, m, beta):
     test, rows = evidence.on("test"), evidence.on("audit")
     halving = np.random.default_rng(5).spawn(4)[0]
     label, a = rows.label, rows.cohort.attribute("cue").values
-    first, second = art.restoration.halves(label, a, rng=halving)
+    first, second = restoration.halves(label, a, rng=halving)
     z = rows["features"]
     found = art.gate(art.find(z[first], label[first], a[first]), z[second], label[second], a[second])
     decided = evidence.head(art.restore(test["features"], test.label, found, beta)).argmax(axis=1)
@@ -242,14 +295,15 @@ def test_every_strength_agrees_with_restoring_and_reading_by_hand(kind):
     layers = {"linear": (first, last), "relu": (first, Layer("activation", {}, "relu"), last), "layer norm": (norm, first, last)}
     evidence = world(1, head=Head(layers[kind]))
     m = art.measure(evidence, rng=np.random.default_rng(5), **FAST)
-    assert m.agreement == 1.0 and m.is_open
-    for k, beta in enumerate(m.betas):
+    assert m.head.agreement == 1.0 and m.gates.is_open
+    curve, change = m.curve, m.curve.change
+    for k, beta in enumerate(curve.betas):
         wga, csr = plain_numbers(evidence, m, beta)
-        assert m.curve[k, 0, 0] == pytest.approx(wga, abs=1e-10)
-        assert m.curve[k, 1, 0] == pytest.approx(csr, abs=1e-10)
-    np.testing.assert_array_equal(m.change[0, :, 0], 0.0)  # beta 0
-    assert m.delta_csr.value == pytest.approx(m.curve[m.main, 1, 0] - m.curve[0, 1, 0], abs=1e-12)
-    assert m.delta_wga.value == pytest.approx(m.curve[0, 0, 0] - m.curve[m.main, 0, 0], abs=1e-12)
+        assert curve.wga[k].value == pytest.approx(wga, abs=1e-10)
+        assert curve.csr[k].value == pytest.approx(csr, abs=1e-10)
+    assert change.wga[0].value == change.csr[0].value == change.aligned[0].value == 0.0  # beta 0
+    assert m.change.csr.value == pytest.approx(curve.csr[curve.main].value - curve.csr[0].value, abs=1e-12)
+    assert m.change.wga.value == pytest.approx(curve.wga[0].value - curve.wga[curve.main].value, abs=1e-12)
 
 
 def audit_parts(seed=0, A=2, C=2, n=300, head=None, routing="true", subject=None):
@@ -289,7 +343,7 @@ def test_shuffles_agree_with_a_plain_loop_over_them(C, A, nonlinear, routing):
     shuffling = np.random.default_rng(4).spawn(2)[0]
     find_a, gate_a = (
         [half.a[rows] for rows in exchange.permutations(8, shuffling)]
-        for half, exchange in zip((parts.finding, parts.gating), parts.exchanges, strict=True)
+        for half, exchange in zip((parts.finding, parts.gating), Shuffles.exchanges(parts), strict=True)
     )
     test = parts.stage.rows
     before = head(test.z).argmax(axis=1)
@@ -299,10 +353,10 @@ def test_shuffles_agree_with_a_plain_loop_over_them(C, A, nonlinear, routing):
         one = art.find(parts.finding.z, parts.finding.y, find_a[k])
         judged = art.gate(one, parts.gating.z, parts.gating.y, gate_a[k], 0.1, 5)
         assert found.closed[k] == (not judged.is_open)
-        for control, directions in ((0, judged), (1, one)):
+        for control, directions in (("shuffled", judged), ("forced", one)):
             after = head(art.restore(test.z, route, directions, 2.0)).argmax(axis=1)
             expected = np.array(numbers(before)) - numbers(after)
-            np.testing.assert_allclose(found.change[control, 2, k, :2], [expected[0], -expected[1]], atol=1e-10)
+            np.testing.assert_allclose(found.change[control][2, k, :2], [expected[0], -expected[1]], atol=1e-10)
     assert not found.closed.all()
 
 
@@ -331,9 +385,12 @@ def test_random_controls_move_every_row_as_far_as_art_did_and_beside_its_directi
 def test_turning_features_and_head_changes_nothing():
     turn = np.linalg.qr(np.random.default_rng(8).normal(size=(D, D)))[0]
     straight, turned = (run(world(2, turn=t)).measurements[0] for t in (None, turn))
-    np.testing.assert_allclose(straight.curve, turned.curve, atol=1e-3, equal_nan=True)
-    np.testing.assert_allclose(straight.gate_T, turned.gate_T, atol=1e-6)
-    np.testing.assert_allclose(straight.control, turned.control, atol=5e-3)
+    for number in ("wga", "csr", "aligned"):
+        curves = [[(i.value, i.low, i.high) for i in getattr(m.curve, number)] for m in (straight, turned)]
+        np.testing.assert_allclose(*curves, atol=1e-3, equal_nan=True)
+        for (_, one), (_, other) in zip(straight.controls.named(), turned.controls.named(), strict=True):
+            np.testing.assert_allclose(getattr(one.draws, number), getattr(other.draws, number), atol=5e-3)
+    np.testing.assert_allclose(straight.gates.T, turned.gates.T, atol=1e-6)
     assert straight.p == turned.p
 
 
@@ -353,8 +410,8 @@ def test_ablations_are_settings_and_rows_of_one_table():
         ({"beta": 0.5}, "beta: 0.5"),
     ):
         m = run(evidence, **setting).measurements[0]
-        assert rows[row][3].value == pytest.approx(m.change[m.main, 1, 0]), row
-        assert rows[row][2].value == pytest.approx(m.change[m.main, 0, 0]), row
+        assert rows[row][3].value == pytest.approx(m.curve.change[m.curve.main].csr.value), row
+        assert rows[row][2].value == pytest.approx(m.curve.change[m.curve.main].wga.value), row
     gain = {name: row[3].value for name, row in rows.items()}
     assert gain["restore: predicted label"] <= gain["restore: true label"]
     assert gain["beta: 0.25"] < gain["beta: 2"]
@@ -414,11 +471,12 @@ def test_clean_and_stamped_twins_give_the_timestamp_shortcut_rate():
     logits = np.concatenate([evidence.on(name)["logits"][stamps[name] == 1] for name in stamps])
     other = label != 2
     rate = np.mean(logits.argmax(axis=1)[other] == 2)
-    assert m.value_name == ("stamp = stamped → label = MEL",)
-    assert m.value_rate[0, 0, 0] == pytest.approx(rate) == pytest.approx(m.csr.value)
-    assert m.n == 1200 and m.n_conflict == other.sum() and len(m.group_name) == 6 and m.n_subjects is None
-    assert result.verdict == "shortcut" and m.value_rate[1, 0, 0] > rate + 0.15
-    assert m.gate_open.shape == (3, 2) and m.classes[2] == "label = MEL"
+    assert m.groups.rate.name == ("stamp = stamped → label = MEL",)
+    assert m.groups.rate.before[0].value == pytest.approx(rate) == pytest.approx(m.before.csr.value)
+    assert m.counts.n == 1200 and m.counts.n_conflict == other.sum() and m.counts.n_subjects is None
+    assert len(m.groups.accuracy.name) == 6
+    assert result.verdict == "shortcut" and m.groups.rate.after[0].value > rate + 0.15
+    assert m.gates.open.shape == (3, 2) and m.association.classes[2] == "label = MEL"
     with pytest.raises(NotRun, match="no test row has a twin"):
         other_ids = Cohort.from_columns(
             {"id": ["x", "y"], "label": ["MEL"] * 2, "stamp": ["clean", "stamped"]}, attribute="stamp"
@@ -450,9 +508,9 @@ def test_an_attribute_of_three_values_has_a_direction_for_each():
     evidence = Evidence.from_arrays(cohort, {"features": z}, head=linear_head(weight))
     result = run(evidence, aligned={"a": 0, "b": 1, "c": 2})
     m = result.measurements[0]
-    assert m.gate_open.all() and m.gate_T.shape == (3, 3)
+    assert m.gates.open.all() and m.gates.T.shape == (3, 3)
     assert result.verdict == "shortcut"
-    assert m.read()[1] == pytest.approx(1 / 3)
+    assert m.probes.read().chance == pytest.approx(1 / 3)
 
 
 def test_subjects_travel_together_and_too_few_cannot_judge():
@@ -476,19 +534,19 @@ def test_subjects_travel_together_and_too_few_cannot_judge():
         return Evidence.from_arrays(cohort, {"features": z[keep]}, head=head_of())
 
     m = run(evidence(np.full(len(who), True)), aligned=PI).measurements[0]
-    assert m.n_subjects == 75 and m.n == 450
-    assert m.exchangeable == 75
+    assert m.counts.n_subjects == 75 and m.counts.n == 450
+    assert m.controls.exchangeable == 75
     few = run(evidence((split == "test") | (who < 30)), aligned=PI)
     assert few.verdict == "inconclusive" and "exchangeable subjects" in few.finding().sentence
 
 
 def test_pi_comes_from_training_rows_from_errors_or_not_at_all():
-    assert run(world(0)).measurements[0].aligned_from == "training rows"
+    assert run(world(0)).measurements[0].association.source == "training rows"
     errors = run(world(0, training=False))
-    assert errors.measurements[0].aligned_from == "π from the model's errors" and errors.verdict == "shortcut"
+    assert errors.measurements[0].association.source == "π from the model's errors" and errors.verdict == "shortcut"
     none = run(world(1, agreement=0.5))
     assert none.verdict == "inconclusive" and "no value of cue goes with a label" in none.finding().sentence
-    assert np.isnan(none.measurements[0].csr.value) and none.measurements[0].csr.reason
+    assert np.isnan(none.measurements[0].before.csr.value) and none.measurements[0].before.csr.reason
     assert none.taxonomy == ""
 
 
@@ -502,7 +560,7 @@ def test_rows_without_label_or_attribute_leave_and_are_counted():
         columns[name] = Cohort.from_columns({"id": cohort.id, "label": cohort.label, "cue": cue}, attribute="cue")
     arrays = {name: {"features": evidence.on(name)["features"], "logits": evidence.on(name)["logits"]} for name in columns}
     m = run(Evidence.from_arrays(columns, arrays, head=evidence.head), aligned=PI).measurements[0]
-    assert (m.missing, m.missing_audit, m.n, m.agreement) == (5, 5, 795, 1.0)
+    assert (m.counts.missing, m.counts.missing_audit, m.counts.n, m.head.agreement) == (5, 5, 795, 1.0)
 
 
 def test_a_head_that_is_not_the_models_is_noticed():
@@ -541,7 +599,7 @@ def test_the_worst_inputs_are_inconclusive_and_not_a_crash(what):
     result = run(Evidence.from_arrays(cohort, {"features": features_of(rng, y, a)}, head=head_of()), aligned=PI)
     finding = result.finding()
     if what == "a class that audit rows lack":
-        assert result.measurements[0].classes == ("label = 1",)
+        assert result.measurements[0].association.classes == ("label = 1",)
     else:
         assert result.verdict == "inconclusive" and finding.sentence
     assert Finding.from_json(finding.to_json()) == finding
@@ -584,13 +642,13 @@ def test_seeds_are_judged_together_and_methods_side_by_side():
     assert [j.name for j in result.methods] == list(use)
     assert [j.verdict for j in result.methods] == ["shortcut", "no evidence", "no evidence", "shortcut"]
     erm = result.methods[0]
-    assert erm.delta_csr.value == pytest.approx(np.mean([m.delta_csr.value for m in erm.members]))
+    assert erm.change.csr.value == pytest.approx(np.mean([m.change.csr.value for m in erm.members]))
     assert erm.p <= 0.05 and erm.n_open == 2
     finding = result.finding()
     table = rows_of(finding, "Restoration by method")
     assert list(table) == [*use, "mean of dfr, groupdro"]
     assert table["mean of dfr, groupdro"][3].value == pytest.approx(
-        np.mean([j.delta_csr.value for j in result.methods if j.name in ("dfr", "groupdro")])
+        np.mean([j.change.csr.value for j in result.methods if j.name in ("dfr", "groupdro")])
     )
     names = [f.name for f in result.findings()]
     assert names == [f"art-{regime}" for regime in use]
@@ -612,13 +670,13 @@ def test_ablations_name_their_methods_and_a_fitted_head_is_held_against_its_star
     (over,) = (e for e in result.finding().exhibits if e.title == "Ablations over methods")
     assert "4 methods (neggrad, dfr, art_head, art_head_neggrad)" in over.caption
     audited = [j for j in result.methods if j.name != "erm"]
-    first = [np.mean([one.ablation_change[0, 1, 0] for one in j.members]) for j in audited]
+    first = [np.mean([one.ablations.change.csr[0].value for one in j.members]) for j in audited]
     assert over.rows[0][:2] == ("find", "class-conditional direction")
     assert over.rows[0][3].value == pytest.approx(np.mean(first))
-    assert over.rows[0][5].value == pytest.approx(np.mean([m.ablation_change[0, 1, 0] for m in result.methods[0].members]))
+    assert over.rows[0][5].value == pytest.approx(np.mean([m.ablations.change.csr[0].value for m in result.methods[0].members]))
     (both,) = (e for e in result.finding().exhibits if e.title == "Before and after restoring")
     assert both.highlight == (3, 4)
-    wga = {j.name: j.wga.value for j in result.methods}
+    wga = {j.name: j.before.wga.value for j in result.methods}
     for head, start in (("art_head", "erm"), ("art_head_neggrad", "neggrad")):
         assert f"{head} raises clean WGA by {100 * (wga[head] - wga[start]):.1f} points against {start}" in both.caption
     row = rows_of(result.finding(), "Before and after restoring")["erm"]
@@ -627,8 +685,9 @@ def test_ablations_name_their_methods_and_a_fitted_head_is_held_against_its_star
 
 
 def test_what_restoring_does_is_told_by_each_model_and_not_by_the_spread_of_two():
-    strong, weak = (Interval(0.5, 0.4, 0.6), Interval(0.5, 0.4, 0.6), Interval(0.4, 0.3, 0.5)), (Interval(0.2, 0.1, 0.3),) * 3
-    harm = (Interval(0.5, 0.4, 0.6), Interval(0.0, -0.1, 0.1), Interval(-0.3, -0.4, -0.2))
+    none, some, half = Interval(0.0, -0.1, 0.1), Interval(0.2, 0.1, 0.3), Interval(0.5, 0.4, 0.6)
+    strong, weak = Change(half, half, none, Interval(0.4, 0.3, 0.5)), Change(some, some, none, some)
+    harm = Change(half, none, none, Interval(-0.3, -0.4, -0.2))
     assert joint_effect([strong, weak]) == "restoration"
     assert joint_effect([strong, harm, harm]) == "damage"
     assert joint_effect([strong, harm]) == "mixed"
@@ -638,7 +697,7 @@ def test_closed_seeds_count_as_unchanged_in_the_mean():
     models = [told(world(0), "erm", 0), told(world(1, cue=0.0), "erm", 1)]
     j = audit("art", {"test": models}, **FAST).methods[0]
     assert j.n_open == 1
-    assert j.delta_csr.value == pytest.approx(j.members[0].delta_csr.value / 2)
+    assert j.change.csr.value == pytest.approx(j.members[0].change.csr.value / 2)
 
 
 def test_the_finding_survives_disk_and_a_table(tmp_path):
@@ -647,11 +706,29 @@ def test_the_finding_survives_disk_and_a_table(tmp_path):
     assert Finding.read(finding.save(tmp_path)) == finding
     m = result.measurements[0]
     again = load_measurement(art.Measurement, save_measurement(m, tmp_path / "art.npz"))
-    assert again.delta_csr == m.delta_csr and (again.band == m.band).all() and again.gate_reason == m.gate_reason
+    assert again.change == m.change and again.gates.reason == m.gates.reason and again.curve.change == m.curve.change
+    assert (again.controls.shuffled.csr_band == m.controls.shuffled.csr_band).all() and again.procedure == m.procedure
+    stored = art.conclude({"test": [again]}, rng=np.random.default_rng(0)).methods
+    assert tuple(page.exhibits(stored[0], stored)) == finding.exhibits
     scalars = m.scalars()
     assert scalars["taxonomy"] == "restorable shortcut" and scalars["restorable"] is True
-    assert scalars["delta_csr_low"] == m.delta_csr.low
+    assert scalars["delta_csr_low"] == m.change.csr.low
     assert all(isinstance(v, bool | int | float | str) for v in scalars.values())
+
+
+def test_a_row_of_a_table_has_these_columns_and_numbers():
+    """Pinned: tables of studies and benchmarks read these columns by name."""
+    row = run(world(0)).measurements[0].scalars()
+    whole = {name: value for name, value in row.items() if not isinstance(value, float)}
+    assert whole == {
+        "attribute": "cue", "n": 800, "n_audit": 800, "open_gates": 2, "classes": 2, "restorable": True, "floor": False,
+        "effect": "restoration", "verdict": "shortcut", "taxonomy": "restorable shortcut",
+    }  # fmt: skip
+    limits = ("wga", "csr", "wga_after", "csr_after", "delta_wga", "delta_csr", "probe")
+    numbers = [f"{name}{limit}" for name in limits for limit in ("", "_low", "_high")]
+    names = ["attribute", "n", "n_audit", *numbers, "probe_chance", "probe_line", "p", "open_gates", "classes"]
+    assert list(row) == [*names, "shuffles_closed", "restorable", "floor", "effect", "verdict", "taxonomy"]
+    assert {name: row[name] for name in PINNED} == pytest.approx(PINNED, abs=1e-12)
 
 
 def test_the_page_draws_it(tmp_path):

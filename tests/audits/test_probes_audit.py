@@ -25,7 +25,7 @@ def run(evidence, B=100, **settings):
 
 
 def entry(m, table, kind, target):
-    return getattr(m, table)[list(zip(m.kind, m.target, strict=True)).index((kind, target))]
+    return getattr(m.readings, table)[m.readings.of(kind, target)]
 
 
 def test_an_attribute_in_the_features_is_readable(rng):
@@ -36,8 +36,8 @@ def test_an_attribute_in_the_features_is_readable(rng):
     finding, m = result.finding(), result.measurements[0]
     assert "sex is readable" in finding.sentence and finding.verdict is None and finding.row == "encoding"
     for kind in ("linear", "centre"):
-        assert entry(m, "within_accuracy", kind, "class-conditional")[0] > 0.85
-        assert entry(m, "auc", kind, "global")[0] > 0.95
+        assert entry(m, "within_accuracy", kind, "class-conditional").value > 0.85
+        assert entry(m, "auc", kind, "global").value > 0.95
     assert finding.estimates[0].low > 0.7
     assert (m.n_audit, m.n_test, m.d) == (200, 200, 8)
 
@@ -49,8 +49,8 @@ def test_a_probe_reads_nothing_from_noise():
         y, a = rng.integers(0, 2, 240), rng.integers(0, 2, 240)
         result = run(evidence_of(rng.normal(size=(240, 6)), y, a), B=20)
         m = result.measurements[0]
-        aucs.append(entry(m, "auc", "linear", "global")[0])
-        within.append(entry(m, "within_auc", "linear", "class-conditional")[0])
+        aucs.append(entry(m, "auc", "linear", "global").value)
+        within.append(entry(m, "within_auc", "linear", "class-conditional").value)
         readable += "is readable" in result.finding().sentence
     assert np.mean(aucs) == pytest.approx(0.5, abs=0.03)
     assert np.mean(within) == pytest.approx(0.5, abs=0.03)
@@ -67,8 +67,8 @@ def test_a_label_that_goes_with_the_attribute_leaks_into_all_rows_but_not_within
         z[:, 0] += 4 * y  # the features know the label and nothing else
         result = run(evidence_of(z, y, a), B=20)
         m = result.measurements[0]
-        marginal.append(entry(m, "auc", "linear", "global")[0])
-        within.append(entry(m, "within_auc", "linear", "class-conditional")[0])
+        marginal.append(entry(m, "auc", "linear", "global").value)
+        within.append(entry(m, "within_auc", "linear", "class-conditional").value)
         assert "is not readable" in result.finding().sentence
     assert np.mean(marginal) > 0.78
     assert np.mean(within) == pytest.approx(0.5, abs=0.04)
@@ -80,18 +80,18 @@ def test_an_attribute_that_lies_elsewhere_in_each_class_is_found_within_the_labe
     z[:, 0] += 5 * y
     z[:, 1] += 4 * np.where(y == 1, 2 * a - 1, 1 - 2 * a)  # the direction turns round with the label
     m = run(evidence_of(z, y, a)).measurements[0]
-    assert entry(m, "within_accuracy", "linear", "class-conditional")[0] > 0.9
-    assert entry(m, "accuracy", "linear", "global")[0] < 0.7
-    assert entry(m, "accuracy", "centre", "joint")[0] > 0.9
+    assert entry(m, "within_accuracy", "linear", "class-conditional").value > 0.9
+    assert entry(m, "accuracy", "linear", "global").value < 0.7
+    assert entry(m, "accuracy", "centre", "joint").value > 0.9
 
 
 def test_a_constant_answer_scores_exactly_chance_whatever_the_balance(rng):
     y = np.arange(800) // 2 % 2
     a = (np.arange(800) // 4 % 10 == 0).astype(int)  # a tenth
     m = run(evidence_of(np.ones((800, 3)), y, a)).measurements[0]
-    assert entry(m, "within_accuracy", "linear", "class-conditional")[0] == pytest.approx(0.5)
-    assert entry(m, "auc", "linear", "global")[0] == pytest.approx(0.5)
-    assert m.chance[0] == 0.5 and m.line[0] == pytest.approx(0.7)
+    assert entry(m, "within_accuracy", "linear", "class-conditional").value == pytest.approx(0.5)
+    assert entry(m, "auc", "linear", "global").value == pytest.approx(0.5)
+    assert m.readings.chance[0] == 0.5 and m.readings.line[0] == pytest.approx(0.7)
 
 
 def test_a_number_is_read_by_concordance(rng):
@@ -100,18 +100,18 @@ def test_a_number_is_read_by_concordance(rng):
     z[:, 2] += age / 10
     result = run(evidence_of(z, y, age))
     m = result.measurements[0]
-    assert m.continuous and set(m.kind) == {"ridge"}
-    assert entry(m, "within_auc", "ridge", "class-conditional")[0] > 0.8
+    assert m.continuous and set(m.readings.kind) == {"ridge"}
+    assert entry(m, "within_auc", "ridge", "class-conditional").value > 0.8
     assert "concordance" in result.finding().sentence
     noise = run(evidence_of(rng.normal(size=(400, 5)), y, age)).measurements[0]
-    assert entry(noise, "within_auc", "ridge", "class-conditional")[0] == pytest.approx(0.5, abs=0.08)
+    assert entry(noise, "within_auc", "ridge", "class-conditional").value == pytest.approx(0.5, abs=0.08)
 
 
 def test_test_rows_are_never_fitted_on(rng):
     """As many features as rows: a probe that saw its test rows would be perfect."""
     y, a = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
     m = run(evidence_of(rng.normal(size=(200, 150)), y, a)).measurements[0]
-    assert entry(m, "auc", "linear", "global")[0] < 0.7
+    assert entry(m, "auc", "linear", "global").value < 0.7
     check = next(c for c in run(evidence_of(rng.normal(size=(200, 150)), y, a)).finding().checks if "more audit rows" in c.name)
     assert check.passed is False and "100 rows, 150 features" in check.note
 
@@ -151,7 +151,7 @@ def test_images_of_a_case_are_read_as_one(rng):
     with_cases = run(evidence_of(z, y, a, split, case=case)).measurements[0]
     alone = run(evidence_of(z, y, a, split)).measurements[0]
     assert (with_cases.n_test, alone.n_test) == (60, 240)
-    assert entry(with_cases, "auc", "linear", "global")[0] > entry(alone, "auc", "linear", "global")[0] + 0.03
+    assert entry(with_cases, "auc", "linear", "global").value > entry(alone, "auc", "linear", "global").value + 0.03
 
 
 def test_subjects_are_drawn_whole(rng):
@@ -160,7 +160,8 @@ def test_subjects_are_drawn_whole(rng):
     subject, split = np.repeat(np.arange(60), 10).astype(str), np.repeat(np.where(np.arange(60) % 2, "audit", "test"), 10)
     with_subjects = run(evidence_of(z, y, a, split, subject=subject), B=300).measurements[0]
     alone = run(evidence_of(z, y, a, split), B=300).measurements[0]
-    width = [np.diff(entry(m, "auc", "linear", "global")[1:])[0] for m in (with_subjects, alone)]
+    reading = [entry(m, "auc", "linear", "global") for m in (with_subjects, alone)]
+    width = [i.high - i.low for i in reading]
     assert with_subjects.n_subjects == 30 and width[0] > 2 * width[1]
 
 
@@ -184,7 +185,7 @@ def test_the_readings_of_a_model_are_columns_of_a_table() -> None:
 
     m = probes.measure(synthetic_evidence(), rng=np.random.default_rng(0), B=50)
     found = scalars(m)
-    value, _, _ = m.decides("linear", "class-conditional")
-    assert found["linear_class_conditional_within_accuracy"] == value.value
-    assert found["linear_class_conditional_within_accuracy_low"] == value.low
+    reading = entry(m, "decides", "linear", "class-conditional")
+    assert found["linear_class_conditional_within_accuracy"] == reading.value
+    assert found["linear_class_conditional_within_accuracy_low"] == reading.low
     assert not any(np.isnan(v) for v in found.values() if isinstance(v, float))

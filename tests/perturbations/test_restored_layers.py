@@ -7,9 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rightreasons.audits import Need, _art_layers, art, audit, needs_of  # noqa: E402
-from rightreasons.audits._art_pictures import gradcam  # noqa: E402
-from rightreasons.audits._art_runs import Procedure, complete  # noqa: E402
+from rightreasons.audits import Need, art, audit, needs_of  # noqa: E402
+from rightreasons.audits.art import layers as art_layers  # noqa: E402
+from rightreasons.audits.art.pictures import gradcam  # noqa: E402
+from rightreasons.audits.art.procedure import Procedure  # noqa: E402
+from rightreasons.audits.art.rows import complete  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
 from rightreasons.findings import Bars, Table  # noqa: E402
@@ -80,8 +82,8 @@ def test_strength_zero_is_the_network_itself_and_a_closed_gate_changes_nothing(w
 def test_the_shift_is_that_of_a_literal_twin_at_every_position(which, world, models):
     model, after = models[which], LAYERS[which][1]
     name = restored(after, beta=1.5)
-    evidence = extract(model, world, [name, _art_layers.means_array(after)], **QUICK)
-    audit_rows = complete(evidence.on("audit"), "cue", _art_layers.means_array(after))[0]
+    evidence = extract(model, world, [name, art_layers.means_array(after)], **QUICK)
+    audit_rows = complete(evidence.on("audit"), "cue", art_layers.means_array(after)).rows
     to_find, to_gate = restoration.halves(audit_rows.y, audit_rows.a, rng=task_rng(0, "halves of art's layers"))
     found = restoration.find(*(v[to_find] for v in (audit_rows.z, audit_rows.y, audit_rows.a)))
     found = restoration.gate(found, *(v[to_gate] for v in (audit_rows.z, audit_rows.y, audit_rows.a)), n_min=5)
@@ -113,7 +115,7 @@ def test_before_a_pool_and_a_linear_head_it_is_the_audit_on_features(world, mode
     evidence = extract(models["cnn"], world, ["features", "logits", restored("body"), "features@layer(after=body)"], **QUICK)
     test = evidence.on("test")
     assert np.allclose(test["features@layer(after=body)"], test["features"], atol=1e-6)
-    directions = _art_layers.directions_at(evidence, "body", Procedure(n_min=5), "cue")
+    directions = art_layers.directions_at(evidence, "body", Procedure(n_min=5), "cue")
     assert directions.is_open
     expected = evidence.head(restoration.restore(test["features"].astype(np.float64), test.label, directions, 2.0))
     assert np.allclose(test[restored("body")], expected, atol=1e-4)
@@ -147,26 +149,26 @@ def test_the_audit_says_where_in_the_network_the_association_can_be_restored(whi
     evidence = extract(models[which], world, asked, **QUICK)
     result = audit("art", evidence, **settings)
     m = result.measurements[0]
-    assert m.layer_name == tuple(layers) and m.layer_control.shape == (len(layers), 19, 3) and not m.layer_lacking
-    assert (m.layer_open > 0).all() and (m.layer_p >= 1 / 20).all() and (m.layer_probe[:, 0] > 0.9).all()
+    assert m.layers.name == tuple(layers) and m.layers.shuffled.csr.shape == (len(layers), 19) and not m.layers.lacking
+    assert (m.layers.open > 0).all() and (m.layers.p >= 1 / 20).all() and all(i.value > 0.9 for i in m.layers.probe)
     plain = evidence.on("test")["logits"].argmax(1)
-    moved = evidence.on("test")[_art_layers.restored_array(layers[0], Procedure(n_min=5), 2.0, 0, "cue")].argmax(1)
+    moved = evidence.on("test")[art_layers.restored_array(layers[0], Procedure(n_min=5), 2.0, 0, "cue")].argmax(1)
     y, a = evidence.on("test").label, world.on("test").attribute("cue").values
     gain = (moved == a)[y != a].mean() - (plain == a)[y != a].mean()
-    assert m.layer_change[0, 1, 0] == pytest.approx(gain, abs=1e-12)
+    assert m.layers.change[0].csr.value == pytest.approx(gain, abs=1e-12)
     exhibits = {e.title: e for e in result.finding().exhibits}
     table, bars = exhibits["ART by layer"], exhibits["Where in the network the association can be restored"]
     assert isinstance(table, Table) and [row[0] for row in table.rows] == [*layers, "features"]
     assert isinstance(bars, Bars) and bars.labels == (*layers, "features")
     again = load_measurement(art.Measurement, save_measurement(m, tmp_path / "m.npz"))
-    assert np.array_equal(again.layer_change, m.layer_change) and again.layer_name == m.layer_name
+    assert again.layers.change == m.layers.change and again.layers.name == m.layers.name
 
 
 def test_a_layer_that_the_network_lacks_is_named_and_the_rest_is_measured(world, models):
     settings = {**FEW, "layers": ["body.3", "blocks.7"], "attribute": "cue"}
     asked = [need for need in needs_of(["art"], {"art": settings}) if need.role == "test"]
     result = audit("art", extract(models["cnn"], world, asked, **QUICK), **settings)
-    assert result.measurements[0].layer_name == ("body.3",) and result.measurements[0].layer_lacking == ("blocks.7",)
+    assert result.measurements[0].layers.name == ("body.3",) and result.measurements[0].layers.lacking == ("blocks.7",)
     (check,) = (c for c in result.finding().checks if "layer" in c.name)
     assert check.passed is False and "blocks.7" in check.note
     with pytest.raises(ModelError, match="did you mean"):
@@ -177,8 +179,8 @@ def test_the_first_attribute_is_found_under_either_name(world, models):
     unnamed = {**FEW, "layers": ["body.3"]}
     asked = [need for need in needs_of(["art"], {"art": unnamed}) if need.role == "test"]
     evidence = extract(models["cnn"], world, asked, **QUICK)
-    assert audit("art", evidence, **unnamed, attribute="cue").measurements[0].layer_name == ("body.3",)
-    assert audit("art", evidence, **unnamed, attribute="site").measurements[0].layer_lacking == ("body.3",)
+    assert audit("art", evidence, **unnamed, attribute="cue").measurements[0].layers.name == ("body.3",)
+    assert audit("art", evidence, **unnamed, attribute="site").measurements[0].layers.lacking == ("body.3",)
 
 
 def test_too_few_shuffles_are_refused(world, models):
@@ -199,10 +201,11 @@ def test_gradcam_before_and_after_explains_what_is_decided_then(world, models):
     few = {k: v for k, v in FEW.items() if k != "layer_controls"}
     result = audit("art", evidence, **few, attribute="cue", aligned={"dark": 0, "light": 1}, pictures=4)
     m = result.measurements[0]
-    assert m.pictures.shape[:2] == (4, 2) and m.pictures.dtype == np.uint8 and len(m.captions) == 4
+    images = m.pictures.images
+    assert images.shape[:2] == (4, 2) and images.dtype == np.uint8 and len(m.pictures.captions) == 4
     assert any(e.title == "Grad-CAM before and after" for e in result.finding().exhibits)
     without = extract(models["vit"], world, rows, **QUICK)
-    said = audit("art", without, **few, attribute="cue", pictures=4).measurements[0].no_pictures
+    said = audit("art", without, **few, attribute="cue", pictures=4).measurements[0].pictures.missing
     assert "no feature maps" in said
 
 
@@ -221,11 +224,11 @@ def test_twins_are_restored_inside_the_network_too(world, models):
     asked = [need for need in needs_of(["art"], {"art": settings}) if need.role == "test"]
     evidence = extract(models["cnn"], paired, asked, **QUICK)
     m = audit("art", evidence, **settings).measurements[0]
-    assert m.n == 2 * len(evidence.on("test")) and m.layer_name == ("body.3",) and len(m.pictures) == 2
-    name = _art_layers.restored_array("body.3", Procedure(n_min=5), 2.0, 0, "cue")
+    assert m.counts.n == 2 * len(evidence.on("test")) and m.layers.name == ("body.3",) and len(m.pictures.images) == 2
+    name = art_layers.restored_array("body.3", Procedure(n_min=5), 2.0, 0, "cue")
     views = [evidence.on("test"), evidence.on("twin")]
     a = np.concatenate([view.cohort.attribute("cue").values for view in views])
     y = np.concatenate([view.label for view in views])
     conflict = (a == 1) & (y != 1)
     after, before = (np.concatenate([view[array] for view in views]).argmax(1)[conflict] for array in (name, "logits"))
-    assert m.layer_change[0, 1, 0] == pytest.approx((after == 1).mean() - (before == 1).mean(), abs=1e-12)
+    assert m.layers.change[0].csr.value == pytest.approx((after == 1).mean() - (before == 1).mean(), abs=1e-12)

@@ -7,7 +7,7 @@ import pytest
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import restoration
-from rightreasons.stats.restoration import FEW, ONE_VALUE, WEAK, find, find_and_gate_draws, gate, halves, restore
+from rightreasons.stats.restoration import FEW, ONE_VALUE, WEAK, ShuffledRows, find, find_and_gate_draws, gate, halves, restore
 
 
 def world(rng, n=160, d=9, C=2, A=2, size=1.0):
@@ -220,7 +220,8 @@ def test_many_draws_agree_with_one_at_a_time(rng, A):
     draws = [np.where(y == 1, rng.permutation(a), a) for _ in range(6)]
     gate_draws = [np.where(gy == 1, rng.permutation(ga), ga) for _ in range(6)]
     many = find_and_gate_draws(
-        z[y == 1] - found.mean[1], np.stack(draws)[:, y == 1], gz[gy == 1] - found.mean[1], np.stack(gate_draws)[:, gy == 1],
+        ShuffledRows(z[y == 1] - found.mean[1], np.stack(draws)[:, y == 1]),
+        ShuffledRows(gz[gy == 1] - found.mean[1], np.stack(gate_draws)[:, gy == 1]),
         A, found.label_basis, 0.5, 0.1, 5,
     )  # fmt: skip
     assert many.open.any() and not many.open.all()

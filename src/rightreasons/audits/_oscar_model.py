@@ -164,7 +164,8 @@ def carried(evidence: Evidence, view: View, a: Attribute, sample: Resamples) -> 
     audit = audit.select(rows)
     z, fit_z = view["features"].astype(np.float64), audit["features"].astype(np.float64)
     level, fit_level = view.cohort.attribute(a.name).values, audit.cohort.attribute(a.name).values
-    reading = probes.read(fit_z, audit.label, fit_level, z, view.label, level, target="global", resamples=sample)
+    to_fit, to_read = probes.Rows(fit_z, audit.label, fit_level), probes.Rows(z, view.label, level)
+    reading = probes.read(to_fit, to_read, target="global", resamples=sample)
     found = (reading.auc or NAN, reading.within_auc or NAN)
     if evidence.head is None:
         return Carried(*found, reason="the head is not known, so that nothing can be decided again")

@@ -1,8 +1,8 @@
 """Probes: is the attribute readable from the features?
 
 Linear and nearest-class-centre readouts, fitted on audit rows and read on test rows, of the attribute over all rows, within
-each label, and of the joint group (ART, sec. 4; OSCAR, sec. V-B). Describes encoding and gives no verdict: what is encoded need
-not be used.
+each label, and of the joint group (ART, sec. 5.2; OSCAR, sec. V-A). It describes encoding and gives no verdict: what is encoded
+need not be used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ import numpy as np
 from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
-from rightreasons.evidence import Evidence
-from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Row, Table
+from rightreasons.evidence import Evidence, View
+from rightreasons.findings import Bars, Cell, Check, Estimate, Finding, Row, Table
 from rightreasons.measurements import spread
 from rightreasons.stats import probes
-from rightreasons.stats.resampling import Interval, resamples
+from rightreasons.stats.resampling import Interval, Resamples, resamples
 
 QUESTION = "Is the attribute readable from the features?"
 ROW: Row = "encoding"
+
+PROBES = {"linear": "linear probe", "centre": "nearest centre", "ridge": "ridge probe"}
+TARGETS = {
+    "global": "attribute, all rows",
+    "class-conditional": "attribute, within label",
+    "joint": "group (label and attribute)",
+}
 
 
 def needs() -> tuple[Need, ...]:
@@ -35,28 +42,41 @@ def roles() -> tuple[Role, ...]:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What probes read from one model's features: one entry per probe (kind and target).
+class Readings:
+    """What each probe reads: one entry for each kind and target.
 
     Attributes
     ----------
     kind : linear, centre or ridge (continuous attributes)
     target : global, class-conditional or joint
-    auc, accuracy, within_auc, within_accuracy : (k, 3) value, low, high; NaN where a probe has no such reading
+    auc, accuracy, within_auc, within_accuracy : NaN where a probe has no such reading
+    decides : the one that is held against `line`, from which the attribute counts as readable: within label for numbers and for
+        probes within label, over all rows for the others
     """
+
+    kind: tuple[str, ...]
+    target: tuple[str, ...]
+    auc: tuple[Interval, ...]
+    accuracy: tuple[Interval, ...]
+    within_auc: tuple[Interval, ...]
+    within_accuracy: tuple[Interval, ...]
+    decides: tuple[Interval, ...]
+    chance: np.ndarray
+    line: np.ndarray
+
+    def of(self, kind: str, target: str) -> int:
+        """Place of a probe."""
+        return list(zip(self.kind, self.target, strict=True)).index((kind, target))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What probes read from one model's features; `missing` rows lack the label or the attribute."""
 
     model: str
     attribute: str
     continuous: bool
-    kind: tuple[str, ...]
-    target: tuple[str, ...]
-    auc: np.ndarray
-    accuracy: np.ndarray
-    within_auc: np.ndarray
-    within_accuracy: np.ndarray
-    reason: tuple[str, ...]
-    chance: np.ndarray
-    line: np.ndarray
+    readings: Readings
     n_audit: int
     n_test: int
     n_subjects: int | None
@@ -66,22 +86,25 @@ class Measurement:
     missing_audit: int
     missing: int
 
+    @property
+    def kind(self) -> str:
+        """The kind of probe that the finding speaks of."""
+        return "ridge" if self.continuous else "linear"
+
+    @property
+    def unit(self) -> str:
+        return "concordance" if self.continuous else "balanced accuracy"
+
     def scalars(self) -> dict[str, float | int | str]:
         """Every reading that is defined, as `<kind>_<target>_<what>` with its limits, for a row of a table."""
-        found: dict[str, float | int | str] = {"attribute": self.attribute, "n_audit": self.n_audit, "n_test": self.n_test}
-        tables = {name: getattr(self, name) for name in ("auc", "accuracy", "within_auc", "within_accuracy")}
-        for k, probe in enumerate(zip(self.kind, self.target, strict=True)):
-            for name, table in tables.items():
-                if not np.isnan(table[k, 0]):
-                    found |= spread("_".join((*probe, name)).replace("-", "_"), Interval(*table[k]))
-        return found
-
-    def decides(self, kind: str, target: str) -> tuple[Interval, float, float]:
-        """The reading that is held against the readable line, with its chance level and the line."""
-        k = list(zip(self.kind, self.target, strict=True)).index((kind, target))
-        table = self.within_auc if self.continuous else self.within_accuracy if target == "class-conditional" else self.accuracy
-        value, low, high = table[k]
-        return Interval(value, low, high, reason=self.reason[k]), float(self.chance[k]), float(self.line[k])
+        columns: dict[str, float | int | str] = {"attribute": self.attribute, "n_audit": self.n_audit, "n_test": self.n_test}
+        readings = self.readings
+        for k, (kind, target) in enumerate(zip(readings.kind, readings.target, strict=True)):
+            for name in ("auc", "accuracy", "within_auc", "within_accuracy"):
+                reading = getattr(readings, name)[k]
+                if not np.isnan(reading.value):
+                    columns |= spread(f"{kind}_{target}_{name}".replace("-", "_"), reading)
+        return columns
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,7 @@ class Result:
             sentence=_sentence(m),
             estimates=_estimates(m),
             checks=_checks(m),
-            exhibits=_exhibits(self.measurements),
+            exhibits=[_bars(m), _all_readings(m)],
         )
 
 
@@ -122,40 +145,24 @@ def measure(
     a = test.cohort.attribute(attribute)
     for view in (audit, test):
         refuse_mixed_cases(view, a.name)
-    fit, read = audit.by_case("features"), test.by_case("features")
-    rows = [column for cohort, label, z in (fit, read) for column in (z, label, cohort.attribute(a.name).values)]
-    subject = read[0].subject
-    sample = resamples(len(read[0]), rng=rng, B=B, subject=subject)
-    if a.kind == "continuous":
-        found = [probes.read_continuous(*rows, target=target, resamples=sample) for target in ("global", "class-conditional")]
-    else:
-        found = [
-            probes.read(*rows, target=target, kind=kind, resamples=sample, C=C)
-            for target in probes.TARGETS
-            for kind in probes.KINDS
-        ]
-    lacking = [int((~((label >= 0) & cohort.attribute(a.name).present)).sum()) for cohort, label, _ in (fit, read)]
+    (to_fit, missing_audit), (to_read, missing) = _rows(audit, a.name), _rows(test, a.name)
+    subject = test.by_case("features")[0].subject
+    sample = resamples(len(to_read.label), rng=rng, B=B, subject=subject)
+    found = _read_all(to_fit, to_read, a.kind == "continuous", sample, C)
+    left_out = [f"{_say(what, a, evidence)}: {why}" for reading in found for what, why in reading.left_out.items()]
     return Measurement(
         model=evidence.card.name,
         attribute=a.name,
         continuous=a.kind == "continuous",
-        kind=tuple(r.kind for r in found),
-        target=tuple(r.target for r in found),
-        auc=_table([r.auc for r in found]),
-        accuracy=_table([r.accuracy for r in found]),
-        within_auc=_table([r.within_auc for r in found]),
-        within_accuracy=_table([r.within_accuracy for r in found]),
-        reason=tuple(r.decides.reason if r.decides is not None else "" for r in found),
-        chance=np.array([r.chance for r in found]),
-        line=np.array([r.line for r in found]),
+        readings=_readings(found),
         n_audit=found[0].n_fit,
         n_test=found[0].n_test,
         n_subjects=None if subject is None else sample.units,
-        d=rows[0].shape[1],
-        converged=all(r.converged for r in found),
-        left_out=tuple(dict.fromkeys(f"{_say(w, a, evidence)}: {why}" for r in found for w, why in r.left_out.items())),
-        missing_audit=lacking[0],
-        missing=lacking[1],
+        d=to_fit.features.shape[1],
+        converged=all(reading.converged for reading in found),
+        left_out=tuple(dict.fromkeys(left_out)),
+        missing_audit=missing_audit,
+        missing=missing,
     )
 
 
@@ -168,6 +175,48 @@ def conclude(measurements: Mapping[str, Sequence[Measurement]], *, rng: np.rando
 # ---- measuring -----------------------------------------------------------------------------------------------------------
 
 
+def _rows(view: View, attribute: str) -> tuple[probes.Rows, int]:
+    """Features, label and attribute of a view, and how many of its rows lack one of the last two."""
+    cohort, label, features = view.by_case("features")
+    a = cohort.attribute(attribute)
+    return probes.Rows(features, label, a.values), int((~((label >= 0) & a.present)).sum())
+
+
+def _read_all(to_fit: probes.Rows, to_read: probes.Rows, continuous: bool, sample: Resamples, C: float) -> list[probes.Reading]:
+    if continuous:
+        targets = ("global", "class-conditional")
+        return [probes.read_continuous(to_fit, to_read, target=target, resamples=sample) for target in targets]
+    found = []
+    for target in probes.TARGETS:
+        for kind in probes.KINDS:
+            found.append(probes.read(to_fit, to_read, target=target, kind=kind, resamples=sample, C=C))
+    return found
+
+
+def _readings(found: Sequence[probes.Reading]) -> Readings:
+    return Readings(
+        kind=tuple(r.kind for r in found),
+        target=tuple(r.target for r in found),
+        auc=_defined([r.auc for r in found]),
+        accuracy=_defined([r.accuracy for r in found]),
+        within_auc=_defined([r.within_auc for r in found]),
+        within_accuracy=_defined([r.within_accuracy for r in found]),
+        decides=_defined([_held_against_line(r) for r in found]),
+        chance=np.array([r.chance for r in found]),
+        line=np.array([r.line for r in found]),
+    )
+
+
+def _held_against_line(reading: probes.Reading) -> Interval | None:
+    if reading.kind == "ridge":
+        return reading.within_auc
+    return reading.within_accuracy if reading.target == "class-conditional" else reading.accuracy
+
+
+def _defined(intervals: Sequence[Interval | None]) -> tuple[Interval, ...]:
+    return tuple(Interval(np.nan, np.nan, np.nan) if i is None else i for i in intervals)
+
+
 def _say(what: Any, a: Attribute, evidence: Evidence) -> str:
     """A value, label or group that a probe left out, in the manifest's words; the probe knows them by number."""
     target = evidence.card.target or evidence.on("test").cohort.label_name
@@ -175,120 +224,98 @@ def _say(what: Any, a: Attribute, evidence: Evidence) -> str:
         return f"{target} = {evidence.card.classes[what]}"
     if not isinstance(what, tuple):
         return f"{a.name} = {a.levels[what]}"
-    label, level = (what[1], None) if what[0] == "label" else what
-    return f"{target} = {evidence.card.classes[label]}" + ("" if level is None else f", {a.name} = {a.levels[level]}")
-
-
-def _table(found: Sequence[Interval | None]) -> np.ndarray:
-    return np.array([[np.nan] * 3 if i is None else [i.value, i.low, i.high] for i in found])
+    if what[0] == "label":
+        return f"{target} = {evidence.card.classes[what[1]]}"
+    label, level = what
+    return f"{target} = {evidence.card.classes[label]}, {a.name} = {a.levels[level]}"
 
 
 # ---- saying --------------------------------------------------------------------------------------------------------------
 
 
-def _main(m: Measurement) -> tuple[Interval, float, float]:
-    return m.decides("ridge" if m.continuous else "linear", "class-conditional")
-
-
 def _sentence(m: Measurement) -> str:
-    value, chance, line = _main(m)
-    what = "concordance" if m.continuous else "balanced accuracy"
-    if np.isnan(value.value):
-        return f"Whether {m.attribute} is readable within the label could not be measured: {value.reason}."
-    said = "is readable" if value.value >= line else "is not readable"
+    k = m.readings.of(m.kind, "class-conditional")
+    reading, chance, line = m.readings.decides[k], m.readings.chance[k], m.readings.line[k]
+    if np.isnan(reading.value):
+        return f"Whether {m.attribute} is readable within the label could not be measured: {reading.reason}."
+    readable = "is readable" if reading.value >= line else "is not readable"
     return (
-        f"Within the label, {m.attribute} {said} from the features: {what} {value.value:.2f} ({value.low:.2f} to "
-        f"{value.high:.2f}), chance {chance:.2f}, counts as readable from {line:.2f}. What is encoded need not be used."
+        f"Within the label, {m.attribute} {readable} from the features: {m.unit} {reading.value:.2f} ({reading.low:.2f} to "
+        f"{reading.high:.2f}), chance {chance:.2f}, counts as readable from {line:.2f}. What is encoded need not be used."
     )
 
 
-NAMES = {"linear": "linear probe", "centre": "nearest centre", "ridge": "ridge probe"}
-TARGETS = {
-    "global": "attribute, all rows",
-    "class-conditional": "attribute, within label",
-    "joint": "group (label and attribute)",
-}
-
-
 def _estimates(m: Measurement) -> list[Estimate]:
-    value, chance, line = _main(m)
-    what = "concordance" if m.continuous else "balanced accuracy"
-    note = f"chance {chance:.2f}; counts as readable from {line:.2f}"
-    first = estimate(f"{what} within label", value, ROW, unit=what, n=m.n_test, note=note, group="Within the label")
-    found = [first]
-    kind = "ridge" if m.continuous else "linear"
-    for target, table, name, group in (
-        ("class-conditional", m.within_auc, "AUC within label", "Within the label"),
-        ("global", m.auc, "AUC over all rows", "Over all rows"),
-        ("global", m.accuracy, "balanced accuracy over all rows", "Over all rows"),
-    ):
-        k = list(zip(m.kind, m.target, strict=True)).index((kind, target))
-        if not np.isnan(table[k, 0]) and not (m.continuous and table is m.within_auc):
-            shown = name.replace("AUC", "concordance") if m.continuous else name
-            found.append(estimate(shown, Interval(*table[k]), ROW, unit=what, n=m.n_test, group=group))
-    return found
+    readings = m.readings
+    within, over_all = readings.of(m.kind, "class-conditional"), readings.of(m.kind, "global")
+    note = f"chance {readings.chance[within]:.2f}; counts as readable from {readings.line[within]:.2f}"
+    inside, everywhere = "Within the label", "Over all rows"
+
+    def shown(name: str, reading: Interval, group: str, note: str = "") -> Estimate:
+        return estimate(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
+
+    found = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
+    if m.continuous:
+        beside = [shown("concordance over all rows", readings.auc[over_all], everywhere)]
+    else:
+        beside = [
+            shown("AUC within label", readings.within_auc[within], inside),
+            shown("AUC over all rows", readings.auc[over_all], everywhere),
+            shown("balanced accuracy over all rows", readings.accuracy[over_all], everywhere),
+        ]
+    return found + [one for one in beside if one.value is not None]
 
 
 def _checks(m: Measurement) -> list[Check]:
+    missing = m.missing or m.missing_audit
     return [
-        Check(name="the probes converged", passed=m.converged),
+        Check(id="probes-converged", name="the probes converged", passed=m.converged),
         Check(
+            id="more-rows-than-features",
             name="more audit rows than features",
             passed=m.n_audit > m.d,
             note=f"{m.n_audit} rows, {m.d} features; held-out rows keep the reading honest either way",
         ),
         Check(
+            id="large-groups",
             name="every value and group is large enough",
             passed=not m.left_out,
             note="left out: " + "; ".join(m.left_out) if m.left_out else "",
         ),
         Check(
+            id="complete-rows",
             name="every row has a label and the attribute",
-            passed=not (m.missing or m.missing_audit),
-            note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if m.missing or m.missing_audit else "",
+            passed=not missing,
+            note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if missing else "",
         ),
     ]
 
 
-def _exhibits(found: Sequence[Measurement]) -> list[Exhibit]:
-    m = found[0]
-    keys = list(zip(m.kind, m.target, strict=True))
-    decided = [m.decides(kind, target) for kind, target in keys]
-    bars = Bars(
+def _bars(m: Measurement) -> Bars:
+    readings = m.readings
+    return Bars(
         title="How well each probe reads",
         caption="Balanced accuracy on held-out rows (concordance for numbers), with 95 % intervals. Chance is the bar beside it.",
-        labels=[f"{NAMES[kind]}: {TARGETS[target]}" for kind, target in keys],
-        series={"probe": [i.value for i, _, _ in decided], "chance": [chance for _, chance, _ in decided]},
-        low={"probe": [i.low for i, _, _ in decided]},
-        high={"probe": [i.high for i, _, _ in decided]},
-        value_label="concordance" if m.continuous else "balanced accuracy",
+        labels=[f"{PROBES[kind]}: {TARGETS[target]}" for kind, target in zip(readings.kind, readings.target, strict=True)],
+        series={"probe": [i.value for i in readings.decides], "chance": readings.chance},
+        low={"probe": [i.low for i in readings.decides]},
+        high={"probe": [i.high for i in readings.decides]},
+        value_label=m.unit,
     )
-    table = Table(
+
+
+def _all_readings(m: Measurement) -> Table:
+    readings = m.readings
+    rows: list[list[object]] = []
+    for k, (kind, target) in enumerate(zip(readings.kind, readings.target, strict=True)):
+        shown = (readings.auc[k], readings.accuracy[k], readings.within_auc[k], readings.within_accuracy[k])
+        cells = [None if np.isnan(i.value) else Cell.of(i) for i in shown]
+        rows.append([PROBES[kind], TARGETS[target], *cells, readings.chance[k], readings.line[k]])
+    return Table(
         title="All readings",
         caption="Within label: each label alone, averaged over labels, so that the label itself cannot tell the attribute.",
         columns=(
-            "probe",
-            "target",
-            "AUC",
-            "balanced accuracy",
-            "AUC within label",
-            "accuracy within label",
-            "chance",
-            "readable from",
+            "probe", "target", "AUC", "balanced accuracy", "AUC within label", "accuracy within label", "chance", "readable from",
         ),
-        rows=[
-            [
-                NAMES[kind],
-                TARGETS[target],
-                *(_cell(t[k]) for t in (m.auc, m.accuracy, m.within_auc, m.within_accuracy)),
-                m.chance[k],
-                m.line[k],
-            ]
-            for k, (kind, target) in enumerate(keys)
-        ],
-    )
-    return [bars, table]
-
-
-def _cell(values: np.ndarray) -> Cell | None:
-    return None if np.isnan(values[0]) else Cell(value=values[0], low=values[1], high=values[2])
+        rows=rows,
+    )  # fmt: skip

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rightreasons.audits import _art_layers
-from rightreasons.audits._art_runs import Procedure
+from rightreasons.audits.art import layers as art_layers
+from rightreasons.audits.art.procedure import Procedure
 from rightreasons.errors import ModelError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.models import _cut
@@ -54,7 +54,7 @@ def restored(
 ) -> Perturbation:
     """The network with the attribute's part of a layer's channel means amplified: the shift is added at every position.
 
-    Directions are found and gated on the audit rows (`audits._art_layers.directions_at`). Where every gate is closed, the network
+    Directions are found and gated on the audit rows (`audits.art.layers.directions_at`). Where every gate is closed, the network
     is left as it is.
 
     Parameters
@@ -67,7 +67,7 @@ def restored(
 
     def fit(evidence: Evidence) -> Callable[[Pass], Pass]:
         try:
-            directions = _art_layers.directions_at(evidence, name, procedure, str(attribute), draw)
+            directions = art_layers.directions_at(evidence, name, procedure, str(attribute), draw)
         except NotRun:  # nothing to restore; the audit says why, and these numbers are undefined
             return lambda batch: batch.with_network(batch.classifier.read, _all(batch))
         shift = _Shift(directions, beta, len(evidence.card.classes))
@@ -81,7 +81,7 @@ def restored(
         return change
 
     reads = (*(("label",) if routing == "true" else ()), *((str(attribute),) if attribute else ()))
-    source = (f"audit/{_art_layers.means_array(name)}",)
+    source = (f"audit/{art_layers.means_array(name)}",)
     check = lambda classifier: _check(classifier, name)  # noqa: E731
     return Perturbation(reads=reads, arrays=source, fit=fit, check=check, may_lack=True)
 

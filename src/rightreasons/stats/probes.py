@@ -11,7 +11,8 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +32,7 @@ KINDS = ("linear", "centre")
 TARGETS = ("global", "class-conditional", "joint")
 SMALLEST = 10
 READABLE_SHARE = 0.4
+TOO_FEW = "too few rows of two attribute values in both sets"
 
 
 def readable_line(chance: float) -> float:
@@ -157,13 +159,17 @@ class Reading:
         return None if self.decides is None or math.isnan(self.decides.value) else self.decides.value >= self.line
 
 
+class Rows(NamedTuple):
+    """Features (n, d), label (n,) and attribute (n,); rows that lack one of the last two are left out."""
+
+    features: NDArray
+    label: NDArray
+    attribute: NDArray
+
+
 def read(
-    features: ArrayLike,
-    label: ArrayLike,
-    attribute: ArrayLike,
-    test_features: ArrayLike,
-    test_label: ArrayLike,
-    test_attribute: ArrayLike,
+    to_fit: Rows,
+    to_read: Rows,
     *,
     target: str = "class-conditional",
     kind: str = "linear",
@@ -171,7 +177,7 @@ def read(
     C: float = 1.0,
     smallest: int = SMALLEST,
 ) -> Reading:
-    """Fit on the first three (audit rows) and read on the others (test rows) a categorical attribute.
+    """Fit a probe of a categorical attribute on the first rows (audit) and read it on the others (test).
 
     Parameters
     ----------
@@ -182,19 +188,14 @@ def read(
     if target not in TARGETS:
         raise SettingError(f"no probe target {target!r}; known: {', '.join(TARGETS)}")
     _known_kind(kind)
-    fitting, testing = _Rows.of(features, label, attribute), _Rows.of(test_features, test_label, test_attribute)
-    plan = {"global": _plan_global, "class-conditional": _plan_conditional, "joint": _plan_joint}[target]
-    readings, chance, left_out, converged = plan(fitting, testing, kind, C, smallest)
-    return _reading(target, kind, readings, chance, left_out, converged, fitting, testing, resamples)
+    fitting, testing = _Known.of(to_fit), _Known.of(to_read)
+    answer = {"global": _answer_global, "class-conditional": _answer_conditional, "joint": _answer_joint}[target]
+    return _reading(target, kind, answer(fitting, testing, kind, C, smallest), fitting, testing, resamples)
 
 
 def read_continuous(
-    features: ArrayLike,
-    label: ArrayLike,
-    attribute: ArrayLike,
-    test_features: ArrayLike,
-    test_label: ArrayLike,
-    test_attribute: ArrayLike,
+    to_fit: Rows,
+    to_read: Rows,
     *,
     target: str = "class-conditional",
     resamples: Resamples | None = None,
@@ -203,29 +204,30 @@ def read_continuous(
     """`read` for numbers: ridge regression and concordance, over all rows ("global") and within label (both targets)."""
     if target not in TARGETS[:2]:
         raise SettingError(f"a continuous attribute has no {target!r} probe; known: {', '.join(TARGETS[:2])}")
-    fitting, testing = _Rows.of(features, label, attribute, True), _Rows.of(test_features, test_label, test_attribute, True)
-    readings: list[_Part] = []
-    left_out: dict[Hashable, str] = {}
-    labels, small = _large(fitting.y, testing.y, smallest)
-    left_out |= small
+    fitting, testing = _Known.of(to_fit, continuous=True), _Known.of(to_read, continuous=True)
+    labels, left_out = _large(fitting.y, testing.y, smallest)
+    parts: list[_Part] = []
     if target == "global" and len(labels):
         probe = fit_ridge(fitting.z, fitting.a, weight=equal_weights(fitting.y))
         score = probe.score(testing.z)
-        readings.append(_Part(None, testing.rows, testing.a, score, None, ()))
-        readings += [_Part(y, testing.rows[t], testing.a[t], score[t], None, ()) for y in labels if len(t := testing.where(y))]
+        parts.append(_Part(None, testing.rows, testing.a, score, None, ()))
+        for y in labels:
+            t = testing.where(y)
+            if len(t):
+                parts.append(_Part(y, testing.rows[t], testing.a[t], score[t], None, ()))
     elif target == "class-conditional":
         for y in labels:
             f, t = fitting.where(y), testing.where(y)
             score = fit_ridge(fitting.z[f], fitting.a[f]).score(testing.z[t])
-            readings.append(_Part(y, testing.rows[t], testing.a[t], score, None, ()))
-    return _reading(target, "ridge", readings, 0.5, left_out, True, fitting, testing, resamples)
+            parts.append(_Part(y, testing.rows[t], testing.a[t], score, None, ()))
+    return _reading(target, "ridge", _Answers(parts, 0.5, left_out), fitting, testing, resamples)
 
 
 # ---------------------------------------------------------------------------------------------------- how a reading is made
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Known:
     """Rows that have label and attribute; `rows` are their places among all rows."""
 
     rows: Ints
@@ -234,14 +236,14 @@ class _Rows:
     a: NDArray
 
     @classmethod
-    def of(cls, features: ArrayLike, label: ArrayLike, attribute: ArrayLike, continuous: bool = False) -> _Rows:
-        z = _features(features)
-        y, labels = coded(label)
+    def of(cls, given: Rows, continuous: bool = False) -> _Known:
+        z = _features(given.features)
+        y, labels = coded(given.label)
         if continuous:
-            a: NDArray = np.asarray(attribute, dtype=np.float64)
+            a: NDArray = np.asarray(given.attribute, dtype=np.float64)
             known = ~np.isnan(a)
         else:
-            a, levels = coded(attribute)
+            a, levels = coded(given.attribute)
             known = a >= 0
             a = _named(a, levels)
         if not len(z) == len(y) == len(a):
@@ -281,20 +283,27 @@ class _Part:
         return auc, right.mean(axis=1)
 
 
-_Plan = tuple[list[_Part], float, dict[Hashable, str], bool]
+@dataclass(frozen=True)
+class _Answers:
+    """What probes of one target answer, with their chance level; no parts where too few rows are left."""
+
+    parts: list[_Part]
+    chance: float
+    left_out: dict[Hashable, str]
+    converged: bool = True
 
 
-def _plan_global(fitting: _Rows, testing: _Rows, kind: str, C: float, smallest: int) -> _Plan:
+def _answer_global(fitting: _Known, testing: _Known, kind: str, C: float, smallest: int) -> _Answers:
     levels, left_out = _large(fitting.a, testing.a, smallest)
     if len(levels) < 2:
-        return [], math.nan, left_out, True
+        return _Answers([], math.nan, left_out)
     f, t = _among(fitting.a, levels), _among(testing.a, levels)
     # Over all rows the label may tell the attribute, within label it may not: there groups weigh equally in the fit.
     marginal = fit(fitting.z[f], fitting.a[f], kind=kind, C=C)
     weight = equal_weights(_pairs(fitting.y[f], fitting.a[f]))
     balanced = fit(fitting.z[f], fitting.a[f], kind=kind, weight=weight, C=C)
-    parts = [_answers(marginal, testing, np.flatnonzero(t), None)]
-    whole = _answers(balanced, testing, np.flatnonzero(t), None)
+    parts = [_answered(marginal, testing, np.flatnonzero(t), None)]
+    whole = _answered(balanced, testing, np.flatnonzero(t), None)
     for y in sorted(set(testing.y.tolist())):
         size = np.bincount(whole.truth[testing.y[t] == y], minlength=len(levels))
         present = tuple(np.flatnonzero(size >= smallest).tolist())
@@ -303,10 +312,10 @@ def _plan_global(fitting: _Rows, testing: _Rows, kind: str, C: float, smallest: 
             continue
         here = np.flatnonzero((testing.y[t] == y) & np.isin(whole.truth, present))
         parts.append(_Part(y, whole.rows[here], whole.truth[here], whole.score[here], whole.guess[here], present))  # type: ignore[index]
-    return parts, 1 / len(levels), left_out, marginal.converged and balanced.converged
+    return _Answers(parts, 1 / len(levels), left_out, marginal.converged and balanced.converged)
 
 
-def _plan_conditional(fitting: _Rows, testing: _Rows, kind: str, C: float, smallest: int) -> _Plan:
+def _answer_conditional(fitting: _Known, testing: _Known, kind: str, C: float, smallest: int) -> _Answers:
     parts, chances, converged = [], [], True
     left_out: dict[Hashable, str] = {}
     for y in sorted(set(fitting.y.tolist()) | set(testing.y.tolist())):
@@ -318,26 +327,25 @@ def _plan_conditional(fitting: _Rows, testing: _Rows, kind: str, C: float, small
             continue
         f, t = f[_among(fitting.a[f], levels)], t[_among(testing.a[t], levels)]
         probe = fit(fitting.z[f], fitting.a[f], kind=kind, C=C)
-        parts.append(_answers(probe, testing, t, y))
+        parts.append(_answered(probe, testing, t, y))
         chances.append(1 / len(levels))
         converged &= probe.converged
-    return parts, float(np.mean(chances)) if chances else math.nan, left_out, converged
+    return _Answers(parts, float(np.mean(chances)) if chances else math.nan, left_out, converged)
 
 
-def _plan_joint(fitting: _Rows, testing: _Rows, kind: str, C: float, smallest: int) -> _Plan:
+def _answer_joint(fitting: _Known, testing: _Known, kind: str, C: float, smallest: int) -> _Answers:
     groups, test_groups = _pairs(fitting.y, fitting.a), _pairs(testing.y, testing.a)
-    joint, test_joint = (_Rows(r.rows, r.z, r.y, g) for r, g in ((fitting, groups), (testing, test_groups)))
     levels, left_out = _large(groups, test_groups, smallest)
     if len(levels) < 2:
-        return [], math.nan, left_out, True
-    f, t = (np.flatnonzero(_among(column, levels)) for column in (groups, test_groups))
+        return _Answers([], math.nan, left_out)
+    f, t = np.flatnonzero(_among(groups, levels)), np.flatnonzero(_among(test_groups, levels))
     place = {group: k for k, group in enumerate(levels)}
-    probe = fit(joint.z[f], np.array([place[g] for g in groups[f]]), kind=kind, C=C)
-    probe = Probe(probe.kind, tuple(levels), probe.mean, probe.scale, probe.weight, probe.bias, probe.converged)
-    return [_answers(probe, test_joint, t, None)], 1 / len(levels), left_out, probe.converged
+    probe = fit(fitting.z[f], np.array([place[g] for g in groups[f]]), kind=kind, C=C)
+    named = replace(probe, levels=tuple(levels))
+    return _Answers([_answered(named, replace(testing, a=test_groups), t, None)], 1 / len(levels), left_out, probe.converged)
 
 
-def _answers(probe: Probe, testing: _Rows, t: Ints, label: Hashable) -> _Part:
+def _answered(probe: Probe, testing: _Known, t: Ints, label: Hashable) -> _Part:
     place = {level: k for k, level in enumerate(probe.levels)}
     truth = np.array([place[value] for value in testing.a[t].tolist()], dtype=np.int64)
     output = probe.output(testing.z[t])
@@ -349,39 +357,44 @@ def _log_odds(output: Floats) -> Floats:
     return output - np.stack(rest, axis=1)
 
 
-def _reading(
-    target: str,
-    kind: str,
-    parts: list[_Part],
-    chance: float,
-    left_out: dict[Hashable, str],
-    converged: bool,
-    fitting: _Rows,
-    testing: _Rows,
-    resamples: Resamples | None,
-) -> Reading:
+def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing: _Known, resamples: Resamples | None) -> Reading:
     n = resamples.n if resamples else int(testing.rows.max(initial=-1)) + 1
     if testing.rows.max(initial=-1) >= n:
         raise DataError(f"the resamples are of {n} rows, the test rows are more: draw resamples of all test rows")
-    within = [part for part in parts if part.label is not None]
-    whole = next((part for part in parts if part.label is None), None)
+    within = [part for part in answers.parts if part.label is not None]
+    whole = next((part for part in answers.parts if part.label is None), None)
 
     def numbers(counts: Counts) -> Floats:
+        """(b, 4): AUC and accuracy over all rows, then within label."""
         none = np.full((2, len(counts)), np.nan)
+        over_all = np.array(whole.draws(counts)) if whole else none
         inside = np.mean([part.draws(counts) for part in within], axis=0) if within else none
-        return np.concatenate([np.array(whole.draws(counts)) if whole else none, inside]).T
+        return np.concatenate([over_all, inside]).T
 
     value = numbers(resampling.whole(n))[0] if n else np.full(4, np.nan)
-    draws = resamples.apply(numbers) if resamples and parts else np.full((0, 4), np.nan)
-    reason = "too few rows of two attribute values in both sets"
-    asked = {"global": (0, 1, 2, 3), "class-conditional": (2, 3), "joint": (0, 1)}[target]
-    asked = tuple(k for k in asked if kind != "ridge" or k % 2 == 0)
-    made = [interval(float(value[k]), draws[:, k], reason=reason) if k in asked else None for k in range(4)]
-    by_label = {p.label: tuple(float(d[0]) for d in p.draws(resampling.whole(n))) for p in within}
+    draws = resamples.apply(numbers) if resamples and answers.parts else np.full((0, 4), np.nan)
+    auc, accuracy, within_auc, within_accuracy = (interval(float(value[k]), draws[:, k], reason=TOO_FEW) for k in range(4))
+    over_all, inside, has_accuracy = target != "class-conditional", target != "joint", kind != "ridge"
     return Reading(
-        target, kind, made[0], made[1], made[2], made[3], chance, readable_line(chance), len(fitting.rows), len(testing.rows),
-        converged, by_label, left_out,  # type: ignore[arg-type]
-    )  # fmt: skip
+        target=target,
+        kind=kind,
+        auc=auc if over_all else None,
+        accuracy=accuracy if over_all and has_accuracy else None,
+        within_auc=within_auc if inside else None,
+        within_accuracy=within_accuracy if inside and has_accuracy else None,
+        chance=answers.chance,
+        line=readable_line(answers.chance),
+        n_fit=len(fitting.rows),
+        n_test=len(testing.rows),
+        converged=answers.converged,
+        by_label={part.label: _without_interval(part, n) for part in within},
+        left_out=answers.left_out,
+    )
+
+
+def _without_interval(part: _Part, n: int) -> tuple[float, float]:
+    auc, accuracy = part.draws(resampling.whole(n))
+    return float(auc[0]), float(accuracy[0])
 
 
 def _linear(z: Floats, code: Ints, levels: tuple[Hashable, ...], weight: Floats, C: float) -> Probe:

@@ -102,16 +102,28 @@ def find(
         u = _label_directions(z, y, a, found)[:, None, :]
         found, values = found.sum(axis=1, keepdims=True), ("label",)
     elif kind == "global":
-        one = contrasts(z - centre, _one_hot(a, A), basis, rho)
-        u, found = np.repeat(one[None], C, axis=0), np.repeat(found.sum(axis=0, keepdims=True), C, axis=0)
+        u = np.repeat(contrasts(z - centre, _one_hot(a, A), basis, rho)[None], C, axis=0)
+        found = np.repeat(found.sum(axis=0, keepdims=True), C, axis=0)
     else:
         u = np.zeros((C, A, d))
         for c in range(C):
             u[c] = contrasts(z[y == c] - mean[c], _one_hot(a[y == c], A), basis, rho)
     exists = np.any(u != 0, axis=2)
-    reason = tuple(tuple("" if ok else _why_none(f, row) for ok, f in zip(here, row)) for here, row in zip(exists, found))
-    none = np.full(exists.shape, np.nan)
-    return Directions(kind, rho, labels, values, mean, centre, basis, u, found, np.zeros_like(found), none, exists, reason)
+    return Directions(
+        kind=kind,
+        rho=rho,
+        labels=labels,
+        values=values,
+        mean=mean,
+        centre=centre,
+        label_basis=basis,
+        u=u,
+        found=found,
+        counts=np.zeros_like(found),
+        T=np.full(exists.shape, np.nan),
+        open=exists,
+        reason=tuple(_why_none(here, rows) for here, rows in zip(exists, found, strict=True)),
+    )
 
 
 def gate(
@@ -140,14 +152,7 @@ def gate(
     exists = np.any(directions.u != 0, axis=2)
     T = np.where(exists, T, np.nan)
     is_open = exists & (smaller >= n_min) & np.greater(T, tau, where=~np.isnan(T), out=np.zeros(T.shape, dtype=bool))
-    small, none = smaller < n_min, directions.reason
-    reason = tuple(
-        tuple(
-            "" if is_open[c, v] else FEW if exists[c, v] and small[c, v] else WEAK if exists[c, v] else none[c][v]
-            for v in range(A)
-        )
-        for c in range(C)
-    )
+    reason = tuple(_why_closed(is_open[c], exists[c], smaller[c] < n_min, directions.reason[c]) for c in range(C))
     return replace(directions, T=T, counts=counts, open=is_open, reason=reason)
 
 
@@ -214,26 +219,33 @@ class Draws:
     open: Bools
 
 
+@dataclass(frozen=True, eq=False)
+class ShuffledRows:
+    """Rows (n, d) of one class less their class mean, and attribute codes 0..A-1 (D, n) of each draw."""
+
+    rows: Floats
+    values: Ints
+
+    def members(self, values: tuple[int, ...]) -> Bools:
+        """(D * K, n) whether each row has each of K values."""
+        return np.stack([self.values == v for v in values], axis=1).reshape(len(self.values) * len(values), -1)
+
+
 def find_and_gate_draws(
-    find_rows: Floats, find_values: Ints, gate_rows: Floats, gate_values: Ints, A: int, label_basis: Floats, rho: float,
-    tau: float, n_min: int,
-) -> Draws:  # fmt: skip
+    to_find: ShuffledRows, to_gate: ShuffledRows, A: int, label_basis: Floats, rho: float, tau: float, n_min: int
+) -> Draws:
     """`find` and `gate` of one class for D attribute columns, as products of matrices.
 
-    Parameters
-    ----------
-    find_rows, gate_rows : (n, d), (m, d) rows of the class less their class mean (any shift of `gate_rows` will do)
-    find_values, gate_values : (D, n), (D, m) attribute codes 0..A-1 of each draw
+    For the rows `to_gate` any shift will do in place of the class mean.
     """
-    D, d = len(find_values), find_rows.shape[1]
+    D, d = len(to_find.values), to_find.rows.shape[1]
     # With two values the second's direction is minus the first's: one is enough.
-    asked = (1,) if A == 2 else tuple(range(A))
-    K = len(asked)
-    member = np.stack([find_values == v for v in asked], axis=1).reshape(D * K, -1)
-    u = contrasts(find_rows, member, label_basis, rho)
-    member = np.stack([gate_values == v for v in asked], axis=1).reshape(D * K, -1)
+    contrasted = (1,) if A == 2 else tuple(range(A))
+    K = len(contrasted)
+    u = contrasts(to_find.rows, to_find.members(contrasted), label_basis, rho)
+    member = to_gate.members(contrasted)
     inside = member.sum(axis=1)
-    T = separation(_corrected(u, label_basis, rho) @ gate_rows.T, member).reshape(D, K)
+    T = separation(_corrected(u, label_basis, rho) @ to_gate.rows.T, member).reshape(D, K)
     smaller = np.minimum(inside, member.shape[1] - inside).reshape(D, K)
     u = u.reshape(D, K, d)
     exists = np.any(u != 0, axis=2)
@@ -362,15 +374,40 @@ def _span(u: Floats, is_open: Bools) -> Floats:
 
 
 def _label_directions(z: Floats, y: Ints, a: Ints, found: Ints) -> Floats:
+    """(C, d) from the other classes' means to the class's own; each mean is balanced over the attribute values that it has."""
     C, A = found.shape
-    balanced = np.stack(
-        [np.mean([z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if found[c, v]], axis=0) for c in range(C)]
-    )
     if C == 1:
         return np.zeros((1, z.shape[1]))
+    class_means = []
+    for c in range(C):
+        group_means = [z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if found[c, v]]
+        class_means.append(np.mean(group_means, axis=0))
+    balanced = np.stack(class_means)
     raw = balanced - (balanced.sum(axis=0) - balanced) / (C - 1)
     return raw / (np.linalg.norm(raw, axis=1, keepdims=True) + EPS)
 
 
-def _why_none(rows: int, of_class: Ints) -> str:
-    return ONE_VALUE if rows in (0, of_class.sum()) else NO_DIFFERENCE
+def _why_none(exists: Bools, rows: Ints) -> tuple[str, ...]:
+    """Why each value of one class has no direction, empty where it has one; `rows` (A,) are those of each value."""
+    reasons = []
+    for ok, number in zip(exists, rows, strict=True):
+        if ok:
+            reasons.append("")
+        elif number in (0, rows.sum()):
+            reasons.append(ONE_VALUE)
+        else:
+            reasons.append(NO_DIFFERENCE)
+    return tuple(reasons)
+
+
+def _why_closed(is_open: Bools, exists: Bools, is_small: Bools, before: tuple[str, ...]) -> tuple[str, ...]:
+    """Why each gate of one class is closed, empty where it is open; a direction that never existed keeps its reason."""
+    reasons = []
+    for v, reason in enumerate(before):
+        if is_open[v]:
+            reasons.append("")
+        elif not exists[v]:
+            reasons.append(reason)
+        else:
+            reasons.append(FEW if is_small[v] else WEAK)
+    return tuple(reasons)
