@@ -1,0 +1,452 @@
+"""Three models: correlations of their rank profiles with intervals and p-values, and where they come from (sec. III-G, III-H)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightreasons.audits.oscar.measurement import Measurement, ProfileDrawer
+from rightreasons.audits.oscar.regions import Regions
+from rightreasons.errors import DataError, NotRun
+from rightreasons.stats.contributions import ContributionMaps, contribution_maps
+from rightreasons.stats.correlation import deviation, partial, pearson
+from rightreasons.stats.profiles import Spread, rank_regions, spread
+from rightreasons.stats.replicates import Replicates, replicates
+from rightreasons.stats.resampling import Counts, Interval, Resamples, interval, resamples, whole
+from rightreasons.stats.spatial import NullTest, correlation_test
+
+Floats = NDArray[np.float64]
+
+ROLES = ("test", "baseline", "attribute")
+PARTIAL = "partial"
+DEVIATION = "deviation"
+TEST_ATTRIBUTE = "test and attribute"
+TEST_BASELINE = "test and baseline"
+BASELINE_ATTRIBUTE = "baseline and attribute"
+KINDS = (PARTIAL, DEVIATION, TEST_ATTRIBUTE, TEST_BASELINE, BASELINE_ATTRIBUTE)
+PEARSON, SPEARMAN = COEFFICIENTS = ("Pearson", "Spearman")
+CONSTANT = "a profile is constant, or nothing of it is left beside the baseline's"
+FEWEST_IN_SLICE = 20
+MOST_IN_SLICES = 2_000  # resamples and draws for each slice
+
+
+# ---- the models ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model among those compared.
+
+    Attributes
+    ----------
+    shared : (n,) which of its rows are the shared ones, in the order that all models have
+    """
+
+    measurement: Measurement
+    shared: np.ndarray
+
+    def profile_drawer(self, subset: np.ndarray | None = None) -> ProfileDrawer:
+        """Rank profiles of the shared rows, or of those at the positions `subset` among them."""
+        return self.measurement.profile_drawer(self.shared if subset is None else self.shared[subset])
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of the three roles on the images that all of them share."""
+
+    members: Mapping[str, tuple[Member, ...]]
+
+    def of(self, role: str) -> tuple[Measurement, ...]:
+        """The measurements of one role."""
+        return tuple(member.measurement for member in self.members[role])
+
+    @property
+    def test(self) -> tuple[Measurement, ...]:
+        return self.of("test")
+
+    @property
+    def baseline(self) -> tuple[Measurement, ...]:
+        return self.of("baseline")
+
+    @property
+    def attribute(self) -> tuple[Measurement, ...]:
+        return self.of("attribute")
+
+    @property
+    def first(self) -> Measurement:
+        return self.test[0]
+
+    @property
+    def all(self) -> tuple[Measurement, ...]:
+        return self.test + self.baseline + self.attribute
+
+    @property
+    def n(self) -> int:
+        return len(self.members["test"][0].shared)
+
+    @property
+    def subject(self) -> np.ndarray | None:
+        """(n,) subjects of the shared rows; None where they are unknown."""
+        return self._column(self.first.rows.subject)
+
+    @property
+    def slices(self) -> np.ndarray | None:
+        """(n,) values of the slicing column on the shared rows; None where there is none."""
+        return self._column(self.first.rows.slices)
+
+    def _column(self, values: Sequence[str]) -> np.ndarray | None:
+        return np.asarray(values)[self.members["test"][0].shared] if values else None
+
+    def profile_drawer(self, subset: np.ndarray | None = None) -> ProfileDrawer:
+        """Mean profiles of the three roles, (B, 3, R) of every partition, as a function of counts (B, n) of resamples.
+
+        `subset` are positions among the shared rows.
+        """
+        drawers = {role: [member.profile_drawer(subset) for member in self.members[role]] for role in ROLES}
+        partitions = range(len(self.first.regions.R))
+
+        def draw(counts: Counts) -> list[Floats]:
+            means = []
+            for role in ROLES:
+                drawn = [draw_one(counts) for draw_one in drawers[role]]
+                means.append([np.mean([of_model[k] for of_model in drawn], axis=0) for k in partitions])
+            return [np.stack([of_role[k] for of_role in means], axis=1) for k in partitions]
+
+        return draw
+
+    def profiles(self, subset: np.ndarray | None = None) -> list[Floats]:
+        """Mean profiles (3, R) of the three roles, for every partition."""
+        n = self.n if subset is None else len(subset)
+        return [p[0] for p in self.profile_drawer(subset)(whole(n))]
+
+    def own(self, role: str) -> list[Floats]:
+        """The profile (R,) of every model of a role, by the deciding partition."""
+        return [member.profile_drawer()(whole(self.n))[0][0] for member in self.members[role]]
+
+
+def shared_models(measurements: Mapping[str, Sequence[Measurement]]) -> Models:
+    """The models on the images that all of them were measured on; models cut by different regions cannot be compared."""
+    lacking = [role for role in ROLES if not measurements.get(role)]
+    if lacking:
+        raise NotRun(
+            f"no {' and no '.join(lacking)} model: OSCAR compares the test model with a baseline trained on balanced rows and "
+            'with a model trained on the same rows to predict the attribute; give {"test": …, "baseline": …, "attribute": …}'
+        )
+    every = [m for role in ROLES for m in measurements[role]]
+    first = every[0]
+    for other in every:
+        if not _comparable(first, other):
+            raise DataError(
+                f"{first.model} and {other.model} were cut by different regions ({_said_regions(first)} and "
+                f"{_said_regions(other)}), or summed up differently: measure all models with the same settings and input size"
+            )
+    common = set(first.rows.id).intersection(*(m.rows.id for m in every))
+    if not common:
+        raise NotRun("the three models share no test image: extract their maps on the same rows")
+    order = [i for i in first.rows.id if i in common]
+
+    def member(m: Measurement) -> Member:
+        position = {i: k for k, i in enumerate(m.rows.id)}
+        return Member(m, np.array([position[i] for i in order], dtype=np.int64))
+
+    return Models({role: tuple(member(m) for m in measurements[role]) for role in ROLES})
+
+
+def _comparable(first: Measurement, other: Measurement) -> bool:
+    return (
+        first.regions.same_as(other.regions)
+        and first.attribute == other.attribute
+        and (first.ranking.how, first.ranking.order) == (other.ranking.how, other.ranking.order)
+    )
+
+
+def _said_regions(m: Measurement) -> str:
+    return f"{', '.join(m.regions.partition)} of {m.regions.drawn.shape[1:]}"
+
+
+# ---- what is compared ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """One correlation of one partition, with the spatial and the plain p-values beside each other.
+
+    Attributes
+    ----------
+    permutation, paper : p of plain permutations of the residual, and of the profile as in the paper; NaN beside Spearman's
+    """
+
+    partition: str
+    kind: str
+    coefficient: str
+    interval: Interval
+    spatial: NullTest
+    permutation: float
+    paper: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One partition: the three mean profiles (3, R), their correlations, and where they come from.
+
+    Attributes
+    ----------
+    spread : over how many regions that both models use more the shortcut scores are spread
+    reach : how far apart those regions lie: 0 is one place, 1 is as far as all regions of the image
+    """
+
+    name: str
+    profiles: Floats
+    correlations: tuple[Correlation, ...]
+    maps: ContributionMaps
+    spread: Spread
+    reach: float
+
+    def correlation(self, kind: str = PARTIAL, coefficient: str = PEARSON) -> Correlation:
+        return next(c for c in self.correlations if (c.kind, c.coefficient) == (kind, coefficient))
+
+
+@dataclass(frozen=True)
+class Single:
+    """One test model, or one slice of the images, by the deciding partition.
+
+    Attributes
+    ----------
+    effective : number of regions that both models use more
+    maps : its contribution scores; None where there were too few images
+    """
+
+    name: str
+    n: int
+    interval: Interval
+    p: float
+    effective: float
+    maps: ContributionMaps | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the profiles of the three roles say. `compared[0]` is the partition that decides.
+
+    Attributes
+    ----------
+    replicates : where the test models lie among the balanced ones
+    seeds, slices : every test model, and every slice of the images, on its own
+    jitter : (K,) partial correlation after the test models' maps were moved; empty where no partition is a grid
+    decide : the test that decides, "spatial" or "replicates"
+    n_subjects : of the shared images; None where they are unknown
+    """
+
+    models: Models
+    compared: tuple[Compared, ...]
+    replicates: Replicates
+    seeds: tuple[Single, ...]
+    slices: tuple[Single, ...]
+    jitter: np.ndarray
+    decide: str
+    alpha: float
+    n_subjects: int | None
+
+    @property
+    def deciding(self) -> Correlation:
+        """The partial correlation of the partition that decides."""
+        return self.compared[0].correlation()
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """How the significance of correlations is assessed.
+
+    Attributes
+    ----------
+    null : the spatial null whose p decides; the best one for the partition where it is None
+    B : draws of the nulls, and resamples of slices
+    level : of the intervals
+    """
+
+    null: str | None
+    B: int
+    level: float
+    rng: np.random.Generator
+
+
+# ---- correlations --------------------------------------------------------------------------------------------------------
+
+
+def correlations_of(profiles: Floats) -> Floats:
+    """The correlations of `KINDS` (..., 5) of test, baseline and attribute profiles (..., 3, R): sec. III-G."""
+    test, baseline, attribute = (profiles[..., k, :] for k in range(3))
+    by_kind = {
+        PARTIAL: partial(test, attribute, baseline),
+        DEVIATION: deviation(test, attribute, baseline),
+        TEST_ATTRIBUTE: pearson(test, attribute),
+        TEST_BASELINE: pearson(test, baseline),
+        BASELINE_ATTRIBUTE: pearson(baseline, attribute),
+    }
+    return np.stack([by_kind[kind] for kind in KINDS], axis=-1)
+
+
+def compare_profiles(models: Models, sample: Resamples, procedure: Procedure) -> tuple[Compared, ...]:
+    """Compare the profiles of every partition; all models are resampled by the same images."""
+    profiles, draw = models.profiles(), models.profile_drawer()
+    draws = sample.apply(lambda counts: _both_coefficients(draw(counts)))
+    point = _both_coefficients([p[None] for p in profiles])[0]
+    regions, found = models.first.regions, []
+    for k, of_partition in enumerate(profiles):
+        correlations = _correlations(regions, k, of_partition, point[k], draws[:, k], procedure)
+        maps = contribution_maps(*of_partition)
+        part = maps.shortcut_part
+        distance = reach(part, regions.centroids[regions.columns(k)])
+        found.append(Compared(regions.partition[k], of_partition, correlations, maps, _extent(part), distance))
+    return tuple(found)
+
+
+def _correlations(
+    regions: Regions, k: int, profiles: Floats, point: Floats, draws: Floats, procedure: Procedure
+) -> tuple[Correlation, ...]:
+    """All correlations of partition k: point (2, 5) and draws (B, 2, 5) by coefficient and kind."""
+    found = []
+    for c, coefficient in enumerate(COEFFICIENTS):
+        compared = profiles if coefficient == PEARSON else _ranks(profiles)
+        for j, kind in enumerate(KINDS):
+            spatial = correlation_p(compared, kind, regions, k, procedure)
+            permutation = paper = np.nan
+            if coefficient == PEARSON:  # the plain tests stand beside the deciding coefficient only
+                permutation = correlation_p(compared, kind, regions, k, replace(procedure, null="permutation")).p
+                paper = correlation_p(compared, kind, regions, k, replace(procedure, null="paper")).p
+            limits = interval(float(point[c, j]), draws[:, c, j], procedure.level, CONSTANT)
+            found.append(Correlation(regions.partition[k], kind, coefficient, limits, spatial, permutation, paper))
+    return tuple(found)
+
+
+def correlation_p(profiles: Floats, kind: str, regions: Regions, k: int, procedure: Procedure) -> NullTest:
+    """The test of one correlation of profiles (3, R) of partition k under one null (sec. III-G, Hypothesis Procedure)."""
+    if not np.isfinite(profiles).all():
+        return NullTest(procedure.null or "", np.nan, np.nan, np.nan, 0, CONSTANT)
+    by_role = dict(zip(ROLES, profiles, strict=True))
+    first, second = "test", "attribute"
+    if kind == TEST_BASELINE:
+        second = "baseline"
+    elif kind == BASELINE_ATTRIBUTE:
+        first = "baseline"
+    return correlation_test(
+        by_role[first],
+        by_role[second],
+        by_role["baseline"] if kind in (PARTIAL, DEVIATION) else None,
+        null=procedure.null,
+        centroids=regions.centroids[regions.columns(k)],
+        cells=regions.grid(k),
+        rng=procedure.rng,
+        B=procedure.B,
+        kind="deviation" if kind == DEVIATION else "partial",
+    )
+
+
+def _both_coefficients(profiles: Sequence[Floats]) -> Floats:
+    """(b, P, 2, 5): Pearson and Spearman of every partition, profiles (b, 3, R) each."""
+    by_partition = [np.stack([correlations_of(p), correlations_of(_ranks(p))], axis=1) for p in profiles]
+    return np.stack(by_partition, axis=1)
+
+
+def _ranks(profiles: Floats) -> Floats:
+    """Ranks over the regions; Spearman's correlations are those of ranked profiles."""
+    flat = profiles.reshape(-1, profiles.shape[-1])
+    defined = np.isfinite(flat).all(axis=1)
+    out = np.full(flat.shape, np.nan)
+    if defined.any():
+        out[defined] = rank_regions(flat[defined])
+    return out.reshape(profiles.shape)
+
+
+# ---- how far the shared regions spread -----------------------------------------------------------------------------------
+
+
+def reach(weight: Floats, centroids: Floats) -> float:
+    """Root mean square distance of regions (R, axes) from their weighted centre, over the same with equal weights.
+
+    NaN where no weight is positive. Two places far apart reach far and are still few regions: `spread` tells these.
+    """
+    if not np.isfinite(weight).all() or not weight.sum() > 0:
+        return np.nan
+    return float(np.sqrt(_squared_distance(centroids, weight) / _squared_distance(centroids, np.ones(len(weight)))))
+
+
+def _squared_distance(centroids: Floats, weight: Floats) -> np.float64:
+    """Weighted mean squared distance of centroids (R, axes) from their weighted centre."""
+    centre = np.average(centroids, axis=0, weights=weight)
+    return np.float64(np.average(np.sum((centroids - centre) ** 2, axis=1), weights=weight))
+
+
+def _extent(part: Floats) -> Spread:
+    return spread(part) if np.isfinite(part).all() else Spread(np.nan, np.nan, np.nan, CONSTANT)
+
+
+# ---- seeds, replicates, slices, jitter -----------------------------------------------------------------------------------
+
+
+def among_replicates(models: Models, alpha: float) -> Replicates:
+    """Where the test models lie among the balanced ones, by the deciding partition."""
+    attribute = np.mean(models.own("attribute"), axis=0)
+    return replicates(np.stack(models.own("test")), np.stack(models.own("baseline")), attribute, alpha)
+
+
+def by_seed(models: Models, procedure: Procedure) -> tuple[Single, ...]:
+    """Every test model on its own, against the mean profiles of the references; nothing where there is one test model."""
+    if len(models.test) == 1:
+        return ()
+    _, baseline, attribute = models.profiles()[0]
+    found = []
+    for m, own in zip(models.test, models.own("test"), strict=True):
+        found.append(_single(m.model, models.n, np.stack([own, baseline, attribute]), models.first.regions, procedure))
+    return tuple(found)
+
+
+def by_slice(models: Models, procedure: Procedure) -> tuple[Single, ...]:
+    """The images of every value of the slicing column on their own; nothing where there is no such column."""
+    column, subject = models.slices, models.subject
+    if column is None:
+        return ()
+    procedure = replace(procedure, B=min(procedure.B, MOST_IN_SLICES))
+    found = []
+    for value in sorted(set(column.tolist())):
+        rows = np.flatnonzero(column == value)
+        if len(rows) < FEWEST_IN_SLICE:
+            few = f"{len(rows)} images, at least {FEWEST_IN_SLICE} needed"
+            found.append(Single(value, len(rows), Interval(np.nan, np.nan, np.nan, reason=few), np.nan, np.nan, None, few))
+            continue
+        sample = resamples(len(rows), rng=procedure.rng, B=procedure.B, subject=None if subject is None else subject[rows])
+        draws = _partial_draws(models.profile_drawer(rows), sample)
+        profiles = models.profiles(rows)[0]
+        single = _single(value, len(rows), profiles, models.first.regions, procedure)
+        limits = interval(single.interval.value, draws, procedure.level, CONSTANT)
+        found.append(replace(single, interval=limits))
+    return tuple(found)
+
+
+def _partial_draws(draw: ProfileDrawer, sample: Resamples) -> Floats:
+    """Partial correlations (B,) of resampled images, by the deciding partition."""
+    return sample.apply(lambda counts: correlations_of(draw(counts)[0])[:, KINDS.index(PARTIAL)])
+
+
+def _single(name: str, n: int, profiles: Floats, regions: Regions, procedure: Procedure) -> Single:
+    """The partial correlation of profiles (3, R) of the deciding partition, without limits."""
+    test = correlation_p(profiles, PARTIAL, regions, 0, procedure)
+    value = float(correlations_of(profiles)[KINDS.index(PARTIAL)])
+    maps = contribution_maps(*profiles)
+    effective = _extent(maps.shortcut_part).effective
+    return Single(name, n, Interval(value, np.nan, np.nan, reason=test.reason), test.p, effective, maps, test.reason)
+
+
+def jitter_curve(models: Models) -> Floats:
+    """Partial correlation (K,) after every image's map of the test models was moved at random by up to k cells.
+
+    The references stay where they are: moving all models alike would only blur what they share.
+    """
+    if not len(models.first.steadiness.jitter):
+        return np.zeros(0)
+    test, baseline, attribute = (np.mean([m.steadiness.jittered for m in models.of(role)], axis=0) for role in ROLES)
+    return np.array([partial(moved, attribute[0], baseline[0]) for moved in test])
