@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,9 +137,7 @@ def _expect(kept: Any, promise: str) -> None:
 
 
 def _keywords(function: Any) -> set[str]:
-    return set(function.__kwdefaults__ or {}) | set(
-        function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-    )
+    return set(inspect.signature(function).parameters)
 
 
 def _content(evidence: Evidence) -> dict[str, bytes]:
