@@ -54,6 +54,18 @@ def region_scores(maps: ArrayLike, regions: ArrayLike, statistic: str = "mean", 
     )
 
 
+def interpolation(source: int, target: int) -> Floats:
+    """Linear interpolation along one axis as a matrix (target, source): between centres of pixels, constant beyond the outer."""
+    at = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
+    before = np.minimum(at.astype(np.int64), max(source - 2, 0))
+    weight = at - before
+    rows = np.arange(target)
+    matrix = np.zeros((target, source))
+    matrix[rows, before] = 1 - weight
+    matrix[rows, np.minimum(before + 1, source - 1)] += weight
+    return matrix
+
+
 def empty_maps(scores: ArrayLike) -> NDArray[np.bool_]:
     """Which images (n,) have the same score in all regions, all zero say: their ranks are all (R + 1) / 2 and tell nothing."""
     values = _rows(scores, "scores")
@@ -251,20 +263,8 @@ def _enlarging(small: Sequence[int], large: Sequence[int]) -> sparse.csr_array:
     """Linear interpolation as a matrix, (pixels of large, pixels of small)."""
     whole = sparse.csr_array(np.ones((1, 1)))
     for source, target in zip(small, large):
-        whole = sparse.csr_array(sparse.kron(whole, sparse.csr_array(_along(source, target)), format="csr"))
+        whole = sparse.csr_array(sparse.kron(whole, sparse.csr_array(interpolation(source, target)), format="csr"))
     return whole
-
-
-def _along(source: int, target: int) -> Floats:
-    """Interpolation of one axis, (target, source): pixel centres, clamped at the border."""
-    at = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
-    before = np.minimum(at.astype(np.int64), max(source - 2, 0))
-    weight = at - before
-    rows = np.arange(target)
-    matrix = np.zeros((target, source))
-    matrix[rows, before] = 1 - weight
-    matrix[rows, np.minimum(before + 1, source - 1)] += weight
-    return matrix
 
 
 def _enlarged(values: Floats, shape: Sequence[int]) -> Iterator[Floats]:
