@@ -31,7 +31,6 @@ import numpy as np
 from rightreasons.audits._contract import Context, Need, Role
 from rightreasons.audits.oscar import exhibits, judge, page
 from rightreasons.audits.oscar.compare import (
-    ROLES,
     Comparison,
     Procedure,
     among_replicates,
@@ -39,10 +38,10 @@ from rightreasons.audits.oscar.compare import (
     by_slice,
     compare_profiles,
     jitter_curve,
-    shared_models,
 )
 from rightreasons.audits.oscar.measure import Settings, array_names, measure
 from rightreasons.audits.oscar.measurement import Measurement
+from rightreasons.audits.oscar.models import ROLES, shared_models
 from rightreasons.errors import SettingError
 from rightreasons.findings import Check, Finding, Row, Verdict
 from rightreasons.stats.contributions import ContributionMaps, contribution_maps, rcs_star, shortcut_map

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rightreasons.audits.oscar.measurement import Measurement, ProfileDrawer
+from rightreasons.audits.oscar.measurement import ProfileDrawer
+from rightreasons.audits.oscar.models import ROLES, Models
 from rightreasons.audits.oscar.regions import Regions
-from rightreasons.errors import DataError, NotRun
 from rightreasons.stats.contributions import ContributionMaps, contribution_maps
 from rightreasons.stats.correlation import deviation, partial, pearson
 from rightreasons.stats.profiles import Spread, rank_regions, spread
 from rightreasons.stats.replicates import Replicates, replicates
-from rightreasons.stats.resampling import Counts, Interval, Resamples, interval, resamples, whole
+from rightreasons.stats.resampling import Interval, Resamples, interval, resamples
 from rightreasons.stats.spatial import NullTest, correlation_test
 
 Floats = NDArray[np.float64]
 
-ROLES = ("test", "baseline", "attribute")
 PARTIAL = "partial"
 DEVIATION = "deviation"
 TEST_ATTRIBUTE = "test and attribute"
@@ -31,140 +30,6 @@ PEARSON, SPEARMAN = COEFFICIENTS = ("Pearson", "Spearman")
 CONSTANT = "a profile is constant, or nothing of it is left beside the baseline's"
 FEWEST_IN_SLICE = 20
 MOST_IN_SLICES = 2_000  # resamples and draws for each slice
-
-
-# ---- the models ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Member:
-    """One model among those compared.
-
-    Attributes
-    ----------
-    shared : (n,) which of its rows are the shared ones, in the order that all models have
-    """
-
-    measurement: Measurement
-    shared: np.ndarray
-
-    def profile_drawer(self, subset: np.ndarray | None = None) -> ProfileDrawer:
-        """Rank profiles of the shared rows, or of those at the positions `subset` among them."""
-        return self.measurement.profile_drawer(self.shared if subset is None else self.shared[subset])
-
-
-@dataclass(frozen=True)
-class Models:
-    """The models of the three roles on the images that all of them share."""
-
-    members: Mapping[str, tuple[Member, ...]]
-
-    def of(self, role: str) -> tuple[Measurement, ...]:
-        """The measurements of one role."""
-        return tuple(member.measurement for member in self.members[role])
-
-    @property
-    def test(self) -> tuple[Measurement, ...]:
-        return self.of("test")
-
-    @property
-    def baseline(self) -> tuple[Measurement, ...]:
-        return self.of("baseline")
-
-    @property
-    def attribute(self) -> tuple[Measurement, ...]:
-        return self.of("attribute")
-
-    @property
-    def first(self) -> Measurement:
-        return self.test[0]
-
-    @property
-    def all(self) -> tuple[Measurement, ...]:
-        return self.test + self.baseline + self.attribute
-
-    @property
-    def n(self) -> int:
-        return len(self.members["test"][0].shared)
-
-    @property
-    def subject(self) -> np.ndarray | None:
-        """(n,) subjects of the shared rows; None where they are unknown."""
-        return self._column(self.first.rows.subject)
-
-    @property
-    def slices(self) -> np.ndarray | None:
-        """(n,) values of the slicing column on the shared rows; None where there is none."""
-        return self._column(self.first.rows.slices)
-
-    def _column(self, values: Sequence[str]) -> np.ndarray | None:
-        return np.asarray(values)[self.members["test"][0].shared] if values else None
-
-    def profile_drawer(self, subset: np.ndarray | None = None) -> ProfileDrawer:
-        """Mean profiles of the three roles, (B, 3, R) of every partition, as a function of counts (B, n) of resamples.
-
-        `subset` are positions among the shared rows.
-        """
-        drawers = {role: [member.profile_drawer(subset) for member in self.members[role]] for role in ROLES}
-        partitions = range(len(self.first.regions.R))
-
-        def draw(counts: Counts) -> list[Floats]:
-            means = []
-            for role in ROLES:
-                drawn = [draw_one(counts) for draw_one in drawers[role]]
-                means.append([np.mean([of_model[k] for of_model in drawn], axis=0) for k in partitions])
-            return [np.stack([of_role[k] for of_role in means], axis=1) for k in partitions]
-
-        return draw
-
-    def profiles(self, subset: np.ndarray | None = None) -> list[Floats]:
-        """Mean profiles (3, R) of the three roles, for every partition."""
-        n = self.n if subset is None else len(subset)
-        return [p[0] for p in self.profile_drawer(subset)(whole(n))]
-
-    def own(self, role: str) -> list[Floats]:
-        """The profile (R,) of every model of a role, by the deciding partition."""
-        return [member.profile_drawer()(whole(self.n))[0][0] for member in self.members[role]]
-
-
-def shared_models(measurements: Mapping[str, Sequence[Measurement]]) -> Models:
-    """The models on the images that all of them were measured on; models cut by different regions cannot be compared."""
-    lacking = [role for role in ROLES if not measurements.get(role)]
-    if lacking:
-        raise NotRun(
-            f"no {' and no '.join(lacking)} model: OSCAR compares the test model with a baseline trained on balanced rows and "
-            'with a model trained on the same rows to predict the attribute; give {"test": …, "baseline": …, "attribute": …}'
-        )
-    every = [m for role in ROLES for m in measurements[role]]
-    first = every[0]
-    for other in every:
-        if not _comparable(first, other):
-            raise DataError(
-                f"{first.model} and {other.model} were cut by different regions ({_said_regions(first)} and "
-                f"{_said_regions(other)}), or summed up differently: measure all models with the same settings and input size"
-            )
-    common = set(first.rows.id).intersection(*(m.rows.id for m in every))
-    if not common:
-        raise NotRun("the three models share no test image: extract their maps on the same rows")
-    order = [i for i in first.rows.id if i in common]
-
-    def member(m: Measurement) -> Member:
-        position = {i: k for k, i in enumerate(m.rows.id)}
-        return Member(m, np.array([position[i] for i in order], dtype=np.int64))
-
-    return Models({role: tuple(member(m) for m in measurements[role]) for role in ROLES})
-
-
-def _comparable(first: Measurement, other: Measurement) -> bool:
-    return (
-        first.regions.same_as(other.regions)
-        and first.attribute == other.attribute
-        and (first.ranking.how, first.ranking.order) == (other.ranking.how, other.ranking.order)
-    )
-
-
-def _said_regions(m: Measurement) -> str:
-    return f"{', '.join(m.regions.partition)} of {m.regions.drawn.shape[1:]}"
 
 
 # ---- what is compared ----------------------------------------------------------------------------------------------------
@@ -338,8 +203,7 @@ def correlation_p(profiles: Floats, kind: str, regions: Regions, k: int, procedu
         by_role[second],
         by_role["baseline"] if kind in (PARTIAL, DEVIATION) else None,
         null=procedure.null,
-        centroids=regions.centroids[regions.columns(k)],
-        cells=regions.grid(k),
+        places=regions.places(k),
         rng=procedure.rng,
         B=procedure.B,
         kind="deviation" if kind == DEVIATION else "partial",
@@ -448,5 +312,10 @@ def jitter_curve(models: Models) -> Floats:
     """
     if not len(models.first.steadiness.jitter):
         return np.zeros(0)
-    test, baseline, attribute = (np.mean([m.steadiness.jittered for m in models.of(role)], axis=0) for role in ROLES)
+    test, baseline, attribute = (_mean_jittered(models, role) for role in ROLES)
     return np.array([partial(moved, attribute[0], baseline[0]) for moved in test])
+
+
+def _mean_jittered(models: Models, role: str) -> Floats:
+    """Mean profiles (K, R) of the moved maps of one role."""
+    return np.mean([m.steadiness.jittered for m in models.of(role)], axis=0)

@@ -8,19 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from rightreasons.audits.oscar import pictures as drawing
-from rightreasons.audits.oscar.compare import ROLES, Comparison, Correlation, Single
+from rightreasons.audits.oscar.compare import Comparison, Correlation, Single
 from rightreasons.audits.oscar.judge import has_no_fixed_place
 from rightreasons.audits.oscar.measurement import Measurement
+from rightreasons.audits.oscar.models import ROLES
 from rightreasons.audits.oscar.page import place
 from rightreasons.audits.oscar.wording import CORRELATIONS, MODELS
 from rightreasons.findings import MAX_PICTURES, Bars, Cell, Curves, Exhibit, Gallery, Heatmap, Picture, Scatter, Table
+from rightreasons.stats.contributions import BOTH_MORE
 from rightreasons.stats.correlation import residual
 from rightreasons.stats.profiles import QUADRANTS
 from rightreasons.stats.resampling import Interval
 
 TOP = 10
 MOST_IMAGES = 12
-BOTH_MORE, BOTH_LESS = QUADRANTS.index("both more"), QUADRANTS.index("both less")
+BOTH_LESS = QUADRANTS.index("both less")
 MEANING = (
     "The number says how far the test model's order of regions follows the attribute model's, beyond what a balanced model's "
     "order explains. It is not the share of decisions that hang on the attribute: it can stay near 0.4 when no group fails any "

@@ -21,7 +21,7 @@ from rightreasons.data.images import Geometry
 from rightreasons.errors import DataError, SettingError
 from rightreasons.evidence import View
 from rightreasons.stats import profiles
-from rightreasons.stats.spatial import region_centroids
+from rightreasons.stats.spatial import Places, region_centroids
 
 SMALL = 64  # images of fewer pixels a side are cut into half as many cells
 KINDS = ("grid:16", "grid:16x16", "superpixel:256", "atlas:labels.nii.gz")
@@ -106,6 +106,10 @@ class Regions:
     def grid(self, k: int) -> tuple[int, ...] | None:
         """Cells along every axis of partition k; None where it is no grid."""
         return tuple(int(c) for c in self.cells[k]) if self.cells[k].all() else None
+
+    def places(self, k: int) -> Places:
+        """Where the regions of partition k lie."""
+        return Places(self.centroids[self.columns(k)], self.grid(k))
 
     def same_as(self, other: Regions) -> bool:
         return self.partition == other.partition and np.array_equal(self.drawn, other.drawn)
