@@ -22,6 +22,7 @@ from rightreasons.findings import Finding
 from rightreasons.head import Head, Layer
 from rightreasons.measurements import load_measurement, save_measurement
 from rightreasons.stats import probes
+from rightreasons.stats.resampling import resamples, task_rng
 
 FAST = {"B": 199, "pictures": 0}
 CUE, TASK = (0.2, 0.8), (0.5, 0.5)
@@ -141,8 +142,6 @@ def test_the_interval_is_that_of_resampled_images():
     result = audit("oscar", models, partitions="grid:5", **FAST)
     m = result.models
     ranks = [m.of(role)[0].ranking.values.astype(float) for role in ("test", "baseline", "attribute")]
-    from rightreasons.stats.resampling import resamples, task_rng
-
     counts = resamples(60, rng=task_rng(0, "oscar conclude"), B=FAST["B"]).counts()
     draws = []
     for count in counts:

@@ -263,10 +263,11 @@ def _membership(number: NDArray[np.int64]) -> sparse.csr_array:
 
 def _enlarging(small: Sequence[int], large: Sequence[int]) -> sparse.csr_array:
     """Linear interpolation as a matrix, (pixels of large, pixels of small)."""
-    whole = sparse.csr_array(np.ones((1, 1)))
+    matrix = sparse.csr_array(np.ones((1, 1)))
     for source, target in zip(small, large):
-        whole = sparse.csr_array(sparse.kron(whole, sparse.csr_array(interpolation(source, target)), format="csr"))
-    return whole
+        of_axis = sparse.csr_array(interpolation(source, target))
+        matrix = sparse.csr_array(sparse.kron(matrix, of_axis, format="csr"))
+    return matrix
 
 
 def _enlarged(values: Floats, shape: Sequence[int]) -> Iterator[Floats]:

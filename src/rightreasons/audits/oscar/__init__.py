@@ -31,6 +31,8 @@ import numpy as np
 from rightreasons.audits._contract import Context, Need, Role
 from rightreasons.audits.oscar import exhibits, judge, page
 from rightreasons.audits.oscar.compare import (
+    REPLICATES,
+    SPATIAL,
     Comparison,
     Procedure,
     among_replicates,
@@ -69,22 +71,21 @@ QUESTION = "Does the model look where an attribute model looks, beyond what a ba
 ROW: Row = "place"
 
 AUDITED = "@attribute"  # stands for the attribute audited, where a role is declared before one is named
-SPATIAL, REPLICATES = "spatial", "replicates"
 TESTS = ("auto", SPATIAL, REPLICATES)
 
 
 def needs(attribution: str | Mapping[str, Any] = "gradcam", explain: str = "predicted") -> tuple[Need, ...]:
     """Maps and answers of all three models; features of the label's models for leakage, where they are there."""
     arrays = array_names(attribution, explain)
-    asked = []
+    read = []
     for role in ROLES:
-        asked += [Need(role, "test", arrays.maps), Need(role, "test", "logits")]
+        read += [Need(role, "test", arrays.maps), Need(role, "test", "logits")]
         if arrays.sums:
-            asked.append(Need(role, "test", arrays.sums, optional=True))
+            read.append(Need(role, "test", arrays.sums, optional=True))
     for role in ("test", "baseline"):
-        asked += [Need(role, cohort, "features", optional=True) for cohort in ("audit", "test")]
-    asked.append(Need("test", "audit", "logits", optional=True))  # which way to look, where the training rows do not say
-    return tuple(asked)
+        read += [Need(role, cohort, "features", optional=True) for cohort in ("audit", "test")]
+    read.append(Need("test", "audit", "logits", optional=True))  # which way to look, where the training rows do not say
+    return tuple(read)
 
 
 def roles(attribute: str | None = None) -> tuple[Role, ...]:

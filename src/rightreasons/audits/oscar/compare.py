@@ -26,6 +26,7 @@ TEST_ATTRIBUTE = "test and attribute"
 TEST_BASELINE = "test and baseline"
 BASELINE_ATTRIBUTE = "baseline and attribute"
 KINDS = (PARTIAL, DEVIATION, TEST_ATTRIBUTE, TEST_BASELINE, BASELINE_ATTRIBUTE)
+SPATIAL, REPLICATES = "spatial", "replicates"
 PEARSON, SPEARMAN = COEFFICIENTS = ("Pearson", "Spearman")
 CONSTANT = "a profile is constant, or nothing of it is left beside the baseline's"
 FEWEST_IN_SLICE = 20
@@ -102,7 +103,7 @@ class Comparison:
     replicates : where the test models lie among the balanced ones
     seeds, slices : every test model, and every slice of the images, on its own
     jitter : (K,) partial correlation after the test models' maps were moved; empty where no partition is a grid
-    decide : the test that decides, "spatial" or "replicates"
+    decide : the test that decides, `SPATIAL` or `REPLICATES`
     n_subjects : of the shared images; None where they are unknown
     """
 
@@ -115,6 +116,11 @@ class Comparison:
     decide: str
     alpha: float
     n_subjects: int | None
+
+    @property
+    def by_replicates(self) -> bool:
+        """Whether balanced models decide, and not the spatial null."""
+        return self.decide == REPLICATES
 
     @property
     def deciding(self) -> Correlation:
@@ -160,21 +166,21 @@ def compare_profiles(models: Models, sample: Resamples, procedure: Procedure) ->
     profiles, draw = models.profiles(), models.profile_drawer()
     draws = sample.apply(lambda counts: _both_coefficients(draw(counts)))
     point = _both_coefficients([p[None] for p in profiles])[0]
-    regions, found = models.first.regions, []
+    regions, partitions = models.first.regions, []
     for k, of_partition in enumerate(profiles):
         correlations = _correlations(regions, k, of_partition, point[k], draws[:, k], procedure)
         maps = contribution_maps(*of_partition)
         part = maps.shortcut_part
         distance = reach(part, regions.centroids[regions.columns(k)])
-        found.append(Compared(regions.partition[k], of_partition, correlations, maps, _extent(part), distance))
-    return tuple(found)
+        partitions.append(Compared(regions.partition[k], of_partition, correlations, maps, _extent(part), distance))
+    return tuple(partitions)
 
 
 def _correlations(
     regions: Regions, k: int, profiles: Floats, point: Floats, draws: Floats, procedure: Procedure
 ) -> tuple[Correlation, ...]:
     """All correlations of partition k: point (2, 5) and draws (B, 2, 5) by coefficient and kind."""
-    found = []
+    correlations = []
     for c, coefficient in enumerate(COEFFICIENTS):
         compared = profiles if coefficient == PEARSON else _ranks(profiles)
         for j, kind in enumerate(KINDS):
@@ -184,12 +190,12 @@ def _correlations(
                 permutation = correlation_p(compared, kind, regions, k, replace(procedure, null="permutation")).p
                 paper = correlation_p(compared, kind, regions, k, replace(procedure, null="paper")).p
             limits = interval(float(point[c, j]), draws[:, c, j], procedure.level, CONSTANT)
-            found.append(Correlation(regions.partition[k], kind, coefficient, limits, spatial, permutation, paper))
-    return tuple(found)
+            correlations.append(Correlation(regions.partition[k], kind, coefficient, limits, spatial, permutation, paper))
+    return tuple(correlations)
 
 
 def correlation_p(profiles: Floats, kind: str, regions: Regions, k: int, procedure: Procedure) -> NullTest:
-    """The test of one correlation of profiles (3, R) of partition k under one null (sec. III-G, Hypothesis Procedure)."""
+    """The test of one correlation of profiles (3, R) of partition k under one null (sec. III-G, Hypothesis Testing)."""
     if not np.isfinite(profiles).all():
         return NullTest(procedure.null or "", np.nan, np.nan, np.nan, 0, CONSTANT)
     by_role = dict(zip(ROLES, profiles, strict=True))
@@ -263,10 +269,10 @@ def by_seed(models: Models, procedure: Procedure) -> tuple[Single, ...]:
     if len(models.test) == 1:
         return ()
     _, baseline, attribute = models.profiles()[0]
-    found = []
+    singles = []
     for m, own in zip(models.test, models.own("test"), strict=True):
-        found.append(_single(m.model, models.n, np.stack([own, baseline, attribute]), models.first.regions, procedure))
-    return tuple(found)
+        singles.append(_single(m.model, models.n, np.stack([own, baseline, attribute]), models.first.regions, procedure))
+    return tuple(singles)
 
 
 def by_slice(models: Models, procedure: Procedure) -> tuple[Single, ...]:
@@ -275,20 +281,20 @@ def by_slice(models: Models, procedure: Procedure) -> tuple[Single, ...]:
     if column is None:
         return ()
     procedure = replace(procedure, B=min(procedure.B, MOST_IN_SLICES))
-    found = []
+    singles = []
     for value in sorted(set(column.tolist())):
         rows = np.flatnonzero(column == value)
         if len(rows) < FEWEST_IN_SLICE:
             few = f"{len(rows)} images, at least {FEWEST_IN_SLICE} needed"
-            found.append(Single(value, len(rows), Interval(np.nan, np.nan, np.nan, reason=few), np.nan, np.nan, None, few))
+            singles.append(Single(value, len(rows), Interval(np.nan, np.nan, np.nan, reason=few), np.nan, np.nan, None, few))
             continue
         sample = resamples(len(rows), rng=procedure.rng, B=procedure.B, subject=None if subject is None else subject[rows])
         draws = _partial_draws(models.profile_drawer(rows), sample)
         profiles = models.profiles(rows)[0]
         single = _single(value, len(rows), profiles, models.first.regions, procedure)
         limits = interval(single.interval.value, draws, procedure.level, CONSTANT)
-        found.append(replace(single, interval=limits))
-    return tuple(found)
+        singles.append(replace(single, interval=limits))
+    return tuple(singles)
 
 
 def _partial_draws(draw: ProfileDrawer, sample: Resamples) -> Floats:

@@ -59,15 +59,16 @@ def correlation_table(comparison: Comparison) -> Table:
     rows = []
     for part in comparison.compared:
         rows += [_correlation_row(c) for c in part.correlations]
-    spatial = comparison.decide == "spatial"
-    decides = "The first row decides, by the spatial p." if spatial else "Balanced models decide, see below."
+    decides = "The first row decides, by the spatial p."
+    if comparison.by_replicates:
+        decides = "Balanced models decide, see below."
     return Table(
         title="How the three models' orders of regions correlate",
         caption=f"{decides} The plain p-values permute regions as if neighbours were independent, which they are not, and call "
         f"far too much significant. {MEANING}",
         columns=("partition", "correlation", "coefficient", "value", "p (spatial)", "p (permutation)", "p (paper's permutation)"),
         rows=tuple(rows),
-        highlight=(0,) if spatial else (),
+        highlight=() if comparison.by_replicates else (0,),
         reason="Plain permutations stand beside Pearson's correlations only.",
     )
 
@@ -79,7 +80,7 @@ def _correlation_row(c: Correlation) -> tuple[TableCell, ...]:
 
 def replicate_bars(comparison: Comparison) -> Bars:
     r, models = comparison.replicates, comparison.models
-    decides = "It decides: " if comparison.decide == "replicates" else ""
+    decides = "It decides: " if comparison.by_replicates else ""
     tested = " and ".join(dict.fromkeys(m.model for m in models.test))
     return Bars(
         title="Step from the balanced models towards the attribute model",

@@ -96,13 +96,13 @@ def judge(comparison: Comparison) -> Judgement:
 def significant_direction(comparison: Comparison) -> Direction:
     """Does the test that decides find the test model significantly towards the attribute model, or away from it?"""
     correlation, alpha = comparison.deciding, comparison.alpha
-    if _by_replicates(comparison) and comparison.replicates.p <= alpha:
+    if comparison.by_replicates and comparison.replicates.p <= alpha:
         return "towards"
     if not correlation.spatial.p <= alpha:
         return "neither"
     if correlation.interval.value < 0:
         return "away"
-    return "neither" if _by_replicates(comparison) else "towards"
+    return "neither" if comparison.by_replicates else "towards"
 
 
 def wandering(members: Sequence[Measurement]) -> float:
@@ -123,7 +123,7 @@ def checks(comparison: Comparison, direction: Direction) -> tuple[Check, ...]:
     """All conditions, in the order of the page."""
     models = comparison.models
     m = models.first
-    asked = [
+    conditions = [
         roles_fit(comparison),
         rows_balanced(m),
         enough_images(comparison),
@@ -131,7 +131,7 @@ def checks(comparison: Comparison, direction: Direction) -> tuple[Check, ...]:
         baseline_balanced(models.baseline),
         better_than_chance(BASELINE_LEARNT, models.baseline),
         better_than_chance(ATTRIBUTE_LEARNT, models.attribute),
-        enough_replicates(comparison) if _by_replicates(comparison) else null_available(comparison),
+        enough_replicates(comparison) if comparison.by_replicates else null_available(comparison),
         could_see(comparison, direction),
         partitions_agree(comparison),
         fixed_place(models.attribute, m.attribute),
@@ -141,11 +141,11 @@ def checks(comparison: Comparison, direction: Direction) -> tuple[Check, ...]:
     ]
     errors = [x.conservation for x in models.all if not np.isnan(x.conservation)]
     if errors:
-        asked.append(relevance_conserved(max(errors)))
+        conditions.append(relevance_conserved(max(errors)))
     if comparison.seeds:
         signs = {np.sign(single.interval.value) for single in comparison.seeds}
-        asked.append(_check(SEEDS_AGREE, len(signs) == 1, decides=False))
-    return tuple(asked)
+        conditions.append(_check(SEEDS_AGREE, len(signs) == 1, decides=False))
+    return tuple(conditions)
 
 
 # ---- one by one ----------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def could_see(comparison: Comparison, direction: Direction) -> Check:
     """Finding nothing says something only where the test could have found a shortcut."""
     if direction != "neither":
         return _check(COULD_SEE, True)
-    if _by_replicates(comparison):
+    if comparison.by_replicates:
         limit = comparison.replicates.upper
         note = f"balanced models alone may lie {limit:.0%} of the way to the attribute model, up to {SEEN_STEP:.0%} expected"
         if limit > SEEN_STEP:
@@ -295,7 +295,3 @@ def relevance_conserved(worst: float) -> Check:
 
 def _check(check: str, passed: bool | np.bool_ | None, note: str = "", decides: bool = True) -> Check:
     return Check(id=check, name=NAMES[check], passed=None if passed is None else bool(passed), note=note, decides=decides)
-
-
-def _by_replicates(comparison: Comparison) -> bool:
-    return comparison.decide == "replicates"

@@ -117,7 +117,7 @@ def _say_interval(value: Interval) -> str:
 
 def _say_test(comparison: Comparison) -> str:
     """The test that decides, with its p."""
-    if comparison.decide == "replicates":
+    if comparison.by_replicates:
         r = comparison.replicates
         return (
             f"{r.tested:.0%} of the way from the balanced models to the attribute model (up to {r.upper:.0%} expected of "
@@ -131,21 +131,21 @@ def _say_test(comparison: Comparison) -> str:
 
 def estimates(comparison: Comparison) -> list[Estimate]:
     """All estimates; the one that decides stands first, where a case reads its p and its size."""
-    found = _correlation_estimates(comparison) + _extent_estimates(comparison.compared[0])
+    listed = _correlation_estimates(comparison) + _extent_estimates(comparison.compared[0])
     if not comparison.replicates.reason:
         step = _step_estimate(comparison.replicates)
-        found = [step, *found] if comparison.decide == "replicates" else [*found, step]
+        listed = [step, *listed] if comparison.by_replicates else [*listed, step]
     for role in ("test", "baseline"):
-        found += _model_estimates(comparison.models.of(role)[0], MODELS[role])
-    return found
+        listed += _model_estimates(comparison.models.of(role)[0], MODELS[role])
+    return listed
 
 
 def _correlation_estimates(comparison: Comparison) -> list[Estimate]:
-    found = []
+    listed = []
     for part in comparison.compared:
         for kind in (PARTIAL, DEVIATION, TEST_ATTRIBUTE):
             c = part.correlation(kind)
-            found.append(
+            listed.append(
                 estimate(
                     f"{CORRELATIONS[kind]}, {part.name}",
                     c.interval,
@@ -156,7 +156,7 @@ def _correlation_estimates(comparison: Comparison) -> list[Estimate]:
                     note=f"over {part.profiles.shape[1]} regions ({part.name}); interval: images; p: {c.spatial.null} null",
                 )
             )
-    return found
+    return listed
 
 
 def _extent_estimates(compared: Compared) -> list[Estimate]:
@@ -187,8 +187,7 @@ def _step_estimate(r: Replicates) -> Estimate:
 
 
 def _model_estimates(m: Measurement, who: str) -> list[Estimate]:
-    leakage, worst = m.leakage, m.decisions.worst_group
-    group = "models"
+    worst, leakage = m.decisions.worst_group, m.leakage
     return [
         Estimate(
             name=f"worst-group accuracy, {who}",
@@ -196,7 +195,7 @@ def _model_estimates(m: Measurement, who: str) -> list[Estimate]:
             n=m.n,
             row="behaviour",
             unit="share",
-            group=group,
+            group="models",
             reason="" if np.isfinite(worst) else "no group of ten rows, or no logits",
         ),
         _leakage_estimate(m, who),
@@ -206,7 +205,7 @@ def _model_estimates(m: Measurement, who: str) -> list[Estimate]:
             n=m.n,
             row="reliance",
             unit="share",
-            group=group,
+            group="models",
             reason=leakage.reason,
         ),
     ]
