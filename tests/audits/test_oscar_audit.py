@@ -459,6 +459,17 @@ def test_a_biased_baseline_decides_nothing():
     assert "V = 1.00" in check_of(finding, judge.BASELINE_BALANCED).note
 
 
+def test_every_check_has_an_id_of_its_own():
+    models = world("localised", 0, n=60)
+    finding = audit("oscar", {**models, "test": [models["test"], world("localised", 9, n=60)["test"]]}, **FAST).finding()
+    ids = [check.id for check in finding.checks]
+    assert ids == [
+        "roles-fit", "rows-balanced", "enough-images", "few-empty-maps", "baseline-balanced", "baseline-learnt",
+        "attribute-learnt", "null-available", "could-see", "partitions-agree", "fixed-place", "some-place", "answers-follow",
+        "geometry-known", "seeds-agree",
+    ]  # fmt: skip
+
+
 def test_models_in_the_wrong_roles_decide_nothing():
     models = world("localised", 0)
     finding = audit("oscar", {**models, "attribute": models["baseline"]}, **FAST).finding()

@@ -135,7 +135,10 @@ def shared_models(measurements: Mapping[str, Sequence[Measurement]]) -> Models:
     if not common:
         raise NotRun("the three models share no test image: extract their maps on the same rows")
     ids = [i for i in first.rows.id if i in common]
-    return Models({role: tuple(_member(m, ids) for m in measurements[role]) for role in ROLES})
+    members = {}
+    for role in ROLES:
+        members[role] = tuple(_member(m, ids) for m in measurements[role])
+    return Models(members)
 
 
 def _member(m: Measurement, ids: Sequence[str]) -> Member:

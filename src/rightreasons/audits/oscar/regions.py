@@ -209,18 +209,16 @@ def partition(
     kind, _, rest = str(spec).partition(":")
     if kind == "grid" and re.fullmatch(r"\d+(x\d+)*", rest):
         counts = tuple(int(c) for c in rest.split("x"))
-        cells = counts * len(size) if len(counts) == 1 else counts
-        return Partition(_grid_name(cells), cutting.grid(size, cells), cells, tuple(_cell_names(cells)))
+        return _grid(size, counts * len(size) if len(counts) == 1 else counts)
     if kind == "superpixel" and rest.isdigit():
         if len(size) != 2:
-            raise SettingError(f"{spec!r}: superpixels are for images, and the maps are volumes {tuple(size)}: grid or atlas")
-        regions = cutting.superpixel(edges(), int(rest))
-        R = int(regions.max()) + 1
-        note = "" if int(rest) == R else f"SLIC gave {R} superpixels where {rest} were asked for"
-        return Partition(f"{R} superpixels", regions, (), tuple(f"superpixel {r}" for r in range(R)), note)
+            raise SettingError(
+                f"{spec!r}: superpixels are for images, and these maps are volumes {tuple(size)}: give a grid or an atlas"
+            )
+        return _superpixels(edges(), int(rest))
     if kind == "atlas" and rest:
         return _atlas(rest, size, affine, names)
-    raise SettingError(f"{spec!r} is no partition; give such as {', '.join(KINDS)}")
+    raise SettingError(f"{spec!r} is no partition; give one such as {', '.join(KINDS)}")
 
 
 def score_regions(view: View, recipe: str, cut: Cut, region: str | float) -> list[np.ndarray]:
@@ -264,7 +262,7 @@ def row_affines(view: View, axes: int) -> list[np.ndarray] | None:
 
 
 def moved(values: np.ndarray, affine: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Values over a small or full map of the input, in the common space at `size`: linear, 0 outside the image."""
+    """A map of the input, coarse or fine, in the common space at `size`: interpolated linearly, 0 outside the image."""
     scale = np.array(values.shape) / np.array(size)
     back = np.linalg.inv(affine)
     matrix = scale[:, None] * back[:-1, :-1]
@@ -285,17 +283,23 @@ def _geometry_on_card(view: View) -> dict[str, Any]:
     return dict(view.evidence.card.settings.get("geometry") or {})
 
 
-def _grid_name(cells: Sequence[int]) -> str:
-    return "x".join(map(str, cells)) + " cells"
+def _grid(size: Sequence[int], cells: tuple[int, ...]) -> Partition:
+    regions = cutting.grid(size, cells)
+    names = tuple(_cell_name(place) for place in np.ndindex(*cells))
+    return Partition("x".join(map(str, cells)) + " cells", regions, cells, names)
 
 
-def _cell_names(cells: Sequence[int]) -> list[str]:
-    axes = ("row", "column") if len(cells) == 2 else ("x", "y", "z")
+def _cell_name(place: tuple[int, ...]) -> str:
+    """A cell of a grid by its place, counted from 1."""
+    axes = ("row", "column") if len(place) == 2 else ("x", "y", "z")
+    return ", ".join(f"{axis} {i + 1}" for axis, i in zip(axes, place, strict=True))
 
-    def name(place: tuple[int, ...]) -> str:
-        return ", ".join(f"{axis} {i + 1}" for axis, i in zip(axes, place, strict=True))
 
-    return [name(place) for place in np.ndindex(*cells)]
+def _superpixels(edges: np.ndarray, number: int) -> Partition:
+    regions = cutting.superpixel(edges, number)
+    R = int(regions.max()) + 1
+    note = "" if number == R else f"SLIC gave {R} superpixels where {number} were asked for"
+    return Partition(f"{R} superpixels", regions, (), tuple(f"superpixel {r}" for r in range(R)), note)
 
 
 def _atlas(
