@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy.stats import binomtest
 
 from rightreasons.audits import needs_of, oscar
-from rightreasons.audits._oscar_page import place
+from rightreasons.audits.oscar.page import place
 from rightreasons.data import images, planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
@@ -162,7 +162,7 @@ def _judge(kind: str, references: str, measured: dict[str, list[oscar.Measuremen
         p=result.replicates.p,
         spatial_p=decides.spatial.p,
         plain_p=decides.permutation,
-        worst_group=measured["test"][0].worst_group,
+        worst_group=measured["test"][0].decisions.worst_group,
         profiles=tuple(part.profiles for part in result.compared),
         baselines=np.stack(result.models.own("baseline")),
     )

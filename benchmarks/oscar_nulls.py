@@ -73,7 +73,10 @@ def called(kind: Kind, worlds: int) -> dict[str, float]:
     variance, value = spatial.correlation_variance(a, b, centroids), correlation.pearson(a, b)
     p = {
         null: np.array(
-            [spatial.correlation_test(*three, null=null, centroids=centroids, cells=CELLS, rng=rng, B=DRAWS).p for three in found]
+            [
+                spatial.correlation_test(*three, null=null, places=spatial.Places(centroids, CELLS), rng=rng, B=DRAWS).p
+                for three in found
+            ]
         )
         for null in ("permutation", "paper", "torus", "moran", "spectral")
     }

@@ -53,7 +53,7 @@ def overlap(scores: np.ndarray, cue: np.ndarray) -> tuple[float, float]:
 
 def oscar_scores(result: Any) -> np.ndarray:
     """(h, w) contribution of the regions that test and attribute model both use more than the baseline would have it."""
-    maps, regions = result.compared[0].maps, result.models.first.regions[0]
+    maps, regions = result.compared[0].maps, result.models.first.regions.drawn[0]
     both = maps.shortcut_quadrant == QUADRANTS.index("both more")
     by_region = np.where(both, np.nan_to_num(maps.shortcut), 0.0).clip(min=0)
     painted: np.ndarray = by_region[regions]

@@ -13,6 +13,7 @@ from rightreasons.audits import audit, focus
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence
+from rightreasons.measurements import scalars
 
 N = 40
 SIZE = 56
@@ -135,9 +136,9 @@ def test_maps_at_the_rim_and_in_the_middle_are_told_apart(rng):
 def test_a_map_without_preference_has_the_shares_of_the_areas():
     share = np.broadcast_to(disc(), (N, SIZE, SIZE))
     m = run(evidence_of(np.ones((N, 7, 7)), share)).measurements[0]
-    assert m.mean_focus.value == pytest.approx(m.mean_area.value) == pytest.approx(disc().mean())
-    assert m.mean_peripheral.value == pytest.approx(m.mean_rim.value)
-    assert m.mean_entropy.value == pytest.approx(1.0)
+    assert m.mean.focus.value == pytest.approx(m.mean.area.value) == pytest.approx(disc().mean())
+    assert m.mean.peripheral.value == pytest.approx(m.mean.rim.value)
+    assert m.mean.entropy.value == pytest.approx(1.0)
 
 
 def test_a_whole_frame_has_neither_inside_nor_rim(rng):
@@ -147,15 +148,17 @@ def test_a_whole_frame_has_neither_inside_nor_rim(rng):
     maps[18] = -1.0
     result = run(evidence_of(maps, share))
     m, finding = result.measurements[0], result.finding()
-    assert [focus.REASONS[k] for k in m.reason[[0, 10, 15, 18, 19]]] == [
+    assert [focus.REASONS[k] for k in m.scores.reason[[0, 10, 15, 18, 19]]] == [
         "the region is the whole frame",
         "the region is empty",
         "no region",
         "no positive value in the map",
         "",
     ]
-    assert np.isnan(m.focus[:19]).all() and np.isnan(m.peripheral[:19]).all() and not np.isnan(m.focus[19:]).any()
-    assert (~np.isnan(m.entropy)).sum() == N - 1
+    scores = m.scores
+    assert np.isnan(scores.focus[:19]).all() and np.isnan(scores.peripheral[:19]).all()
+    assert not np.isnan(scores.focus[19:]).any()
+    assert (~np.isnan(scores.entropy)).sum() == N - 1
     assert finding.estimates[0].n == N - 19 and "10 × the region is the whole frame" in finding.checks[0].note
     everywhere = run(evidence_of(maps, np.ones((N, SIZE, SIZE)))).finding()
     assert everywhere.estimates[0].value is None and "whole frame" in everywhere.estimates[0].reason
@@ -176,7 +179,7 @@ def test_intervals_hold_the_mean_and_subjects_widen_them(rng):
     maps = disc() * weight[:, None, None] + ~disc() * np.ones((N, 1, 1))
     alone = run(evidence_of(maps, share), B=1000).measurements[0]
     grouped = run(evidence_of(maps, share, subject=np.repeat([f"s{i}" for i in range(8)], 5)), B=1000).measurements[0]
-    assert grouped.mean_focus.high - grouped.mean_focus.low > 1.5 * (alone.mean_focus.high - alone.mean_focus.low)
+    assert grouped.mean.focus.high - grouped.mean.focus.low > 1.5 * (alone.mean.focus.high - alone.mean.focus.low)
     assert grouped.n_subjects == 8 and alone.n_subjects is None
 
 
@@ -187,8 +190,8 @@ def test_what_is_reported_are_the_means_of_equations_25_and_26_and_their_bootstr
     maps[3], maps[5] = -1.0, np.where(disc(), -1.0, 1.0)  # nothing positive, and nothing inside: no ratio of the latter
     found = run(evidence_of(maps, share), B=4000).measurements[0]
     for interval, values, known in (
-        (found.mean_focus, found.focus, N - 1), (found.mean_peripheral, found.peripheral, N - 2),
-        (found.mean_entropy, found.entropy, N - 1),
+        (found.mean.focus, found.scores.focus, N - 1), (found.mean.peripheral, found.scores.peripheral, N - 2),
+        (found.mean.entropy, found.scores.entropy, N - 1),
     ):  # fmt: skip
         defined = [float(v) for v in values if not math.isnan(v)]
         assert len(defined) == known
@@ -197,6 +200,14 @@ def test_what_is_reported_are_the_means_of_equations_25_and_26_and_their_bootstr
         low, high = np.quantile(draws, [0.025, 0.975])
         wide = high - low
         assert abs(interval.low - low) < 0.12 * wide and abs(interval.high - high) < 0.12 * wide
+
+
+def test_the_row_of_a_table_has_the_columns_that_it_always_had(rng):
+    share = np.broadcast_to(disc(), (N, SIZE, SIZE))
+    row = scalars(run(evidence_of(rng.random((N, 7, 7)), share)).measurements[0])
+    means = ("mean_focus", "mean_peripheral", "mean_entropy", "mean_area", "mean_rim")
+    with_limits = [f"{mean}{limit}" for mean in means for limit in ("", "_low", "_high")]
+    assert list(row) == ["model", "maps", "region", "width", "n", "left_out", "no_region", *with_limits, "no_pictures"]
 
 
 def test_several_models_masks_and_blocks(rng, monkeypatch):
@@ -209,14 +220,14 @@ def test_several_models_masks_and_blocks(rng, monkeypatch):
     assert [row[0] for row in table.rows] == ["m0", "m1"]
     monkeypatch.setattr(focus, "BLOCK", 7)
     again = run({"test": models}, region="mask").measurements[0]
-    np.testing.assert_array_equal(again.focus, result.measurements[0].focus)
+    np.testing.assert_array_equal(again.scores.focus, result.measurements[0].scores.focus)
 
 
 def test_volumes_are_measured_too(rng):
     ball = np.zeros((12, 12, 12), bool)
     ball[3:9, 3:9, 3:9] = True
     found = run(evidence_of(rng.random((6, 3, 3, 3)), np.broadcast_to(ball, (6, 12, 12, 12))), pictures=2).measurements[0]
-    assert not np.isnan(found.focus).any() and found.no_pictures == "the cohort has no images"
+    assert not np.isnan(found.scores.focus).any() and found.no_pictures == "the cohort has no images"
 
 
 def test_the_gallery_has_pictures(tmp_path, rng):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from PIL import Image
 from scipy import stats
 
 from rightreasons.audits import audit, audit_all, oscar
-from rightreasons.audits._oscar_checks import WANDERING
-from rightreasons.audits._oscar_model import balanced_rows, without_direction
-from rightreasons.audits._pull import FOLLOWS
+from rightreasons.audits.oscar import judge
+from rightreasons.audits.oscar.behaviour import without_direction
+from rightreasons.audits.oscar.judge import WANDERING
+from rightreasons.audits.oscar.rows import balance_within_label
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
@@ -20,6 +22,7 @@ from rightreasons.findings import Finding
 from rightreasons.head import Head, Layer
 from rightreasons.measurements import load_measurement, save_measurement
 from rightreasons.stats import probes
+from rightreasons.stats.resampling import resamples, task_rng
 
 FAST = {"B": 199, "pictures": 0}
 CUE, TASK = (0.2, 0.8), (0.5, 0.5)
@@ -73,8 +76,8 @@ def world(kind="none", seed=0, n=160, side=(14, 14), cohort=None, **more):
     return {role: evidence_of(cohort, m, role, seed, **more) for role, m in maps.items()}
 
 
-def check_of(finding: Finding, name: str):
-    return next(c for c in finding.checks if name in c.name)
+def check_of(finding: Finding, check: str):
+    return next(c for c in finding.checks if c.id == check)
 
 
 # ---- the formulas --------------------------------------------------------------------------------------------------------
@@ -138,9 +141,7 @@ def test_the_interval_is_that_of_resampled_images():
     models = world(seed=1, n=60)
     result = audit("oscar", models, partitions="grid:5", **FAST)
     m = result.models
-    ranks = [getattr(m, role)[0].values.astype(float) for role in ("test", "baseline", "attribute")]
-    from rightreasons.stats.resampling import resamples, task_rng
-
+    ranks = [m.of(role)[0].ranking.values.astype(float) for role in ("test", "baseline", "attribute")]
     counts = resamples(60, rng=task_rng(0, "oscar conclude"), B=FAST["B"]).counts()
     draws = []
     for count in counts:
@@ -181,7 +182,7 @@ def test_a_planted_cue_is_a_shortcut_at_its_place():
     assert finding.verdict == "shortcut", finding.sentence
     assert "localised" in finding.sentence
     first = result.compared[0]
-    part, cells = first.maps.shortcut_part, tuple(result.models.first.cells[0])
+    part, cells = first.maps.shortcut_part, result.models.first.regions.grid(0)
     top = np.array(np.unravel_index(part.argmax(), cells)) / np.array(cells)
     assert np.abs(top - CUE).max() < 0.15
     at = np.stack(np.unravel_index(np.arange(part.size), cells), axis=1) / np.array(cells)
@@ -204,9 +205,10 @@ def test_looking_at_the_cue_without_answers_that_follow_it_is_no_shortcut():
     assert "its answers do not follow it: within a label they lie" in unused.sentence
     unknown = finding(maps)
     assert unknown.verdict == "shortcut"
-    assert check_of(unknown, FOLLOWS).passed is None and "training rows unknown" in check_of(unknown, FOLLOWS).note
+    assert check_of(unknown, judge.ANSWERS_FOLLOW).passed is None
+    assert "training rows unknown" in check_of(unknown, judge.ANSWERS_FOLLOW).note
     elsewhere = finding(world("none", 1)["test"].on("test")["maps@gradcam"], training=biased)
-    assert elsewhere.verdict == "no evidence" and not check_of(elsewhere, FOLLOWS).decides
+    assert elsewhere.verdict == "no evidence" and not check_of(elsewhere, judge.ANSWERS_FOLLOW).decides
 
 
 def test_worlds_without_a_shortcut_are_rarely_called():
@@ -228,7 +230,7 @@ def test_a_cue_with_no_fixed_place_is_not_placed():
     assert finding.verdict == "inconclusive"
     assert "no fixed place" in finding.sentence
     assert "localised" not in finding.sentence
-    assert check_of(finding, "fixed place").passed is False
+    assert check_of(finding, judge.FIXED_PLACE).passed is False
     assert result.models.attribute[0].wandering > WANDERING
     assert not any("localised" in e.caption or "diffuse" in e.caption for e in finding.exhibits)
     where = next(e for e in finding.exhibits if e.title == "Where the correlation comes from")
@@ -241,9 +243,9 @@ def test_an_attribute_model_that_learnt_nothing_says_nothing_of_the_cues_place()
     models["attribute"] = evidence_of(cohort_of(160), wandering, "attribute", 1, skill=0.0)
     finding = audit("oscar", models, **FAST).finding()
     assert finding.verdict == "inconclusive"
-    assert check_of(finding, "attribute model is better than chance").passed is False
+    assert check_of(finding, judge.ATTRIBUTE_LEARNT).passed is False
     assert "attribute model is better than chance – no" in finding.sentence
-    assert "is a cue with no fixed place" not in finding.sentence
+    assert "looks at no fixed place" not in finding.sentence
 
 
 def test_a_cue_that_is_everywhere_is_called_diffuse():
@@ -284,11 +286,11 @@ def test_volumes_are_cut_by_an_atlas_with_names(tmp_path):
     models = world("localised", 0, side=(6, 6, 6), n=80)
     atlas = f"atlas:{tmp_path / 'atlas.npy'}"
     result = audit("oscar", models, partitions=[atlas, "grid:3"], names=str(tmp_path / "names.json"), size=24, **FAST)
-    m = result.models.first
-    assert m.R.tolist() == [8, 27]
-    assert m.region[:8] == ("label 10", "label 20", "label 30", "hippocampus", "label 50", "label 60", "label 70", "label 80")
+    regions = result.models.first.regions
+    assert regions.R.tolist() == [8, 27]
+    assert regions.name[:8] == ("label 10", "label 20", "label 30", "hippocampus", "label 50", "label 60", "label 70", "label 80")
     # The cue lies at (0.2, 0.8, 0.8): low in the first axis, high in the others.
-    assert m.region[int(result.compared[0].maps.shortcut_part.argmax())] == "hippocampus"
+    assert regions.name[int(result.compared[0].maps.shortcut_part.argmax())] == "hippocampus"
     finding = result.finding()
     named = next(e for e in finding.exhibits if e.title.startswith("The regions that"))
     assert named.rows[0][0] == "hippocampus"
@@ -314,9 +316,9 @@ def test_an_atlas_is_laid_over_the_images_by_both_affines(tmp_path):
     evidence = evidence_of(cohort, rng.random((48, 4, 4, 4)))
     m = oscar.measure(evidence, rng=np.random.default_rng(0), partitions=f"atlas:{tmp_path / 'atlas.nii.gz'}", **FAST)
     expected = (slabs((16, 16, 16))[::2, ::2, ::2] // 10) - 1
-    agrees = m.regions[0] == expected
+    agrees = m.regions.drawn[0] == expected
     assert agrees[1:].mean() > 0.95  # the first plane is background in one and cut in half in the other
-    assert m.mean_image.shape == (8, 8, 8, 3)
+    assert m.pictures.mean_image.shape == (8, 8, 8, 3)
 
 
 def test_volumes_with_sides_of_different_lengths_are_drawn(tmp_path):
@@ -326,7 +328,7 @@ def test_volumes_with_sides_of_different_lengths_are_drawn(tmp_path):
     models = world("localised", side=(3, 5, 4), cohort=cohort_of(n, image=image))
     result = audit("oscar", models, partitions="grid:2", B=99, pictures=2)
     first = result.models.first
-    assert first.pictures.shape == (2, 10, 6, 3) and first.picture_maps.shape == (2, 10, 6)
+    assert first.pictures.images.shape == (2, 10, 6, 3) and first.pictures.maps.shape == (2, 10, 6)
     assert result.finding().exhibits
 
 
@@ -349,7 +351,7 @@ def test_transforms_bring_maps_to_the_common_space(tmp_path):
     undone = oscar.measure(evidence_of(placed, moved), **{**settings, "rng": np.random.default_rng(0)})
     loose = oscar.measure(evidence_of(cohort_of(n), moved), **{**settings, "rng": np.random.default_rng(0)})
     centre = np.array([r for r in range(64) if 1 <= r // 8 <= 6 and 1 <= r % 8 <= 6])  # the rim moved out of the image
-    inner = [np.median(m.values[:, centre], axis=0) for m in (aligned, undone, loose)]
+    inner = [np.median(m.ranking.values[:, centre], axis=0) for m in (aligned, undone, loose)]
     assert np.corrcoef(inner[0], inner[1])[0, 1] > 0.98
     assert np.corrcoef(inner[0], inner[1])[0, 1] > np.corrcoef(inner[0], inner[2])[0, 1]
     np.save(tmp_path / "t0.npy", np.zeros((2, side, side)))
@@ -368,9 +370,9 @@ def test_superpixels_follow_the_edges_of_the_images(tmp_path):
     cohort = Cohort.from_columns(table, attribute="cue", image="image", root=tmp_path)
     models = {role: evidence_of(cohort, rng.random((48, 8, 8)), role) for role in ("test", "baseline", "attribute")}
     result = audit("oscar", models, partitions=["superpixel:16", "grid:8"], B=99)
-    m = result.models.first
-    assert m.partition[0].endswith("superpixels")
-    assert m.cells[0].tolist() == [0, 0]
+    regions = result.models.first.regions
+    assert regions.partition[0].endswith("superpixels")
+    assert regions.cells[0].tolist() == [0, 0] and regions.grid(0) is None
     assert result.compared[0].correlation().spatial.null == "dutilleul"
     finding = result.finding()
     same = next(e for e in finding.exhibits if e.title == "The same images, three models")
@@ -389,13 +391,13 @@ def test_test_rows_are_balanced_within_the_label_and_counted():
     cohort = Cohort.from_columns({"id": [f"r{i}" for i in range(n)], "label": label, "cue": cue}, attribute="cue")
     m = oscar.measure(evidence_of(cohort, rng.random((n, 8, 8))), rng=np.random.default_rng(1), **FAST)
     for y in (0, 1):
-        sizes = np.bincount(m.level[m.label == y])
+        sizes = np.bincount(m.rows.level[m.rows.label == y])
         assert sizes[0] == sizes[1] == min(np.bincount(cue[label == y]))
-    assert m.left_out == n - m.n
+    assert m.rows.left_out == n - m.n
     # A model that may not be judged on some rows keeps the others that the rest keep.
-    rows, _ = balanced_rows(cohort, cohort.attribute(), np.random.default_rng(1))
+    rows = balance_within_label(cohort, cohort.attribute(), np.random.default_rng(1)).kept
     part = cohort.select(np.flatnonzero(np.arange(n) % 10 != 0))
-    again, _ = balanced_rows(part, part.attribute(), np.random.default_rng(1))
+    again = balance_within_label(part, part.attribute(), np.random.default_rng(1)).kept
     shared = set(cohort.id[rows]) & set(part.id)
     assert len(shared & set(part.id[again])) > 0.85 * len(shared)
 
@@ -407,7 +409,7 @@ def test_an_empty_group_is_inconclusive():
     cohort = Cohort.from_columns({"id": [f"r{i}" for i in range(n)], "label": label, "cue": cue}, attribute="cue")
     finding = audit("oscar", world("localised", 0, cohort=cohort), **FAST).finding()
     assert finding.verdict == "inconclusive"
-    assert "no test row with label 0, cue 1" in check_of(finding, "balanced").note
+    assert "no test row with label 0, cue 1" in check_of(finding, judge.ROWS_BALANCED).note
 
 
 def test_subjects_are_resampled_whole():
@@ -430,7 +432,8 @@ def test_models_measured_on_different_rows_meet_on_the_shared_ones():
     )  # fmt: skip
     result = audit("oscar", models, **FAST)
     assert result.models.n < 160
-    ids = [np.array(m.id)[result.models.rows[id(m)]] for m in result.models.all]
+    members = [member for role in result.models.members.values() for member in role]
+    ids = [np.array(member.measurement.rows.id)[member.shared] for member in members]
     for other in ids[1:]:
         np.testing.assert_array_equal(ids[0], other)
 
@@ -443,7 +446,7 @@ def test_an_attribute_model_that_knows_nothing_decides_nothing():
     models["attribute"] = evidence_of(cohort_of(), models["attribute"]["maps@gradcam"], "attribute", skill=0.0)
     finding = audit("oscar", models, **FAST).finding()
     assert finding.verdict == "inconclusive"
-    assert check_of(finding, "attribute model is better than chance").passed is False
+    assert check_of(finding, judge.ATTRIBUTE_LEARNT).passed is False
 
 
 def test_a_biased_baseline_decides_nothing():
@@ -453,14 +456,25 @@ def test_a_biased_baseline_decides_nothing():
     models["baseline"] = evidence_of(cohort_of(), models["baseline"]["maps@gradcam"], "baseline", training=training)
     finding = audit("oscar", models, **FAST).finding()
     assert finding.verdict == "inconclusive"
-    assert "V = 1.00" in check_of(finding, "trained on balanced rows").note
+    assert "V = 1.00" in check_of(finding, judge.BASELINE_BALANCED).note
+
+
+def test_every_check_has_an_id_of_its_own():
+    models = world("localised", 0, n=60)
+    finding = audit("oscar", {**models, "test": [models["test"], world("localised", 9, n=60)["test"]]}, **FAST).finding()
+    ids = [check.id for check in finding.checks]
+    assert ids == [
+        "roles-fit", "rows-balanced", "enough-images", "few-empty-maps", "baseline-balanced", "baseline-learnt",
+        "attribute-learnt", "null-available", "could-see", "partitions-agree", "fixed-place", "some-place", "answers-follow",
+        "geometry-known", "seeds-agree",
+    ]  # fmt: skip
 
 
 def test_models_in_the_wrong_roles_decide_nothing():
     models = world("localised", 0)
     finding = audit("oscar", {**models, "attribute": models["baseline"]}, **FAST).finding()
     assert finding.verdict == "inconclusive"
-    assert check_of(finding, "roles").passed is False
+    assert check_of(finding, judge.ROLES_FIT).passed is False
 
 
 def test_a_model_without_maps_has_no_profile():
@@ -469,20 +483,14 @@ def test_a_model_without_maps_has_no_profile():
     finding = audit("oscar", models, **FAST).finding()
     assert finding.verdict == "inconclusive"
     assert finding.estimates[0].value is None
-    assert "160 of 160 maps" in check_of(finding, "empty").note
+    assert "160 of 160 maps" in check_of(finding, judge.FEW_EMPTY_MAPS).note
 
 
 def test_partitions_that_disagree_decide_nothing():
     result = audit("oscar", world("localised", 0), **FAST)
     first, second = result.compared
-    flipped = [
-        c.__class__(
-            c.partition, c.kind, c.coefficient, c.interval.__class__(-c.interval.value, np.nan, np.nan), c.spatial, 1.0, 1.0
-        )
-        for c in second.correlations
-    ]
-    changed = second.__class__(second.name, second.profiles, tuple(flipped), second.maps, second.spread, second.reach)
-    twisted = result.__class__(**{**result.__dict__, "compared": (first, changed)})
+    flipped = [replace(c, interval=replace(c.interval, value=-c.interval.value)) for c in second.correlations]
+    twisted = replace(result, compared=(first, replace(second, correlations=tuple(flipped))))
     assert result.verdict == "shortcut"
     assert twisted.verdict == "inconclusive"
 
@@ -525,7 +533,7 @@ def test_balanced_models_in_the_test_models_place_decide_where_there_are_four():
     assert len(bars.labels) == 7
     few = audit("oscar", models, decide="replicates", **FAST).finding()
     assert few.verdict == "inconclusive"
-    assert "1 balanced models, at least 4 needed" in check_of(few, "enough balanced").note
+    assert "1 balanced models, at least 4 needed" in check_of(few, judge.ENOUGH_REPLICATES).note
     alone = audit("oscar", models, **FAST)
     assert alone.decide == "spatial" and alone.finding().estimates[0].p == alone.compared[0].correlation().spatial.p
 
@@ -533,7 +541,7 @@ def test_balanced_models_in_the_test_models_place_decide_where_there_are_four():
 def test_a_test_that_could_not_have_seen_a_shortcut_does_not_say_that_there_is_none():
     wide = [world("none", 80 + s)["baseline"] for s in range(3)] + [world("localised", 5)["test"]]  # one of them moves far
     finding = audit("oscar", {**world("localised", 0), "test": world("none", 77)["baseline"], "baseline": wide}, **FAST).finding()
-    assert check_of(finding, "could have seen").passed is False
+    assert check_of(finding, judge.COULD_SEE).passed is False
     assert finding.verdict == "inconclusive"
     assert "train more balanced models" in finding.sentence
 
@@ -570,25 +578,41 @@ def test_slices_are_compared_apart():
 # ---- features, relevance, storage ----------------------------------------------------------------------------------------
 
 
-def test_a_decision_that_hangs_on_the_probes_direction_changes_without_it():
-    rng = np.random.default_rng(0)
-    n, d = 400, 5
+def probed(weight, rng, n=400) -> Evidence:
+    """A linear model of five features; the first carries the cue, the second the label."""
     label, cue = np.arange(n) % 2, (np.arange(n) // 2) % 2
-    z = rng.normal(size=(n, d))
+    z = rng.normal(size=(n, len(weight)))
     z[:, 0] += 3 * (2 * cue - 1)
     z[:, 1] += 1.5 * (2 * label - 1)
     split = np.where(np.arange(n) % 8 < 4, "audit", "test")
     table = {"id": [f"r{i}" for i in range(n)], "label": label, "cue": cue, "split": split}
     cohort = Cohort.from_columns(table, attribute="cue", split="split")
-    found = {}
-    for name, weight in (("uses", [2.0, 1, 0, 0, 0]), ("ignores", [0.0, 1, 0, 0, 0])):
-        head = Head((Layer("linear", {"weight": np.stack([np.zeros(d), weight]), "bias": np.zeros(2)}),))
-        arrays = {"features": z, "logits": head(z), "maps@gradcam": rng.random((n, 6, 6)).astype(np.float32)}
-        found[name] = oscar.measure(Evidence.from_arrays(cohort, arrays, head=head), rng=rng, **FAST)
-    assert all(m.leakage.value > 0.99 for m in found.values())
-    assert found["uses"].removed_flips > 0.3
-    assert found["ignores"].removed_flips < 0.05
-    assert found["uses"].removed_worst > found["uses"].worst_group + 0.3
+    head = Head((Layer("linear", {"weight": np.stack([np.zeros(len(weight)), weight]), "bias": np.zeros(2)}),))
+    arrays = {"features": z, "logits": head(z), "maps@gradcam": rng.random((n, 6, 6)).astype(np.float32)}
+    return Evidence.from_arrays(cohort, arrays, head=head)
+
+
+def test_a_decision_that_hangs_on_the_probes_direction_changes_without_it():
+    rng = np.random.default_rng(0)
+    uses = oscar.measure(probed([2.0, 1, 0, 0, 0], rng), rng=rng, **FAST)
+    ignores = oscar.measure(probed([0.0, 1, 0, 0, 0], rng), rng=rng, **FAST)
+    assert uses.leakage.auc.value > 0.99 and ignores.leakage.auc.value > 0.99
+    assert uses.leakage.removed_flips > 0.3
+    assert ignores.leakage.removed_flips < 0.05
+    assert uses.leakage.removed_worst > uses.decisions.worst_group + 0.3
+
+
+def test_the_row_of_a_table_has_the_columns_that_it_always_had():
+    evidence = probed([1.0, 1, 0, 0, 0], np.random.default_rng(0))
+    row = oscar.measure(evidence, rng=np.random.default_rng(1), **FAST).scalars()
+    expected = {
+        "attribute": "cue", "target": "label", "n": 200, "accuracy": 0.55, "accuracy_low": 0.4955120512051206,
+        "accuracy_high": 0.624379759494891, "leakage": 1.0, "leakage_low": 1.0, "leakage_high": 1.0, "worst_group": 0.06,
+        "empty": 0, "left_out": 0, "agreement": 0.00377929152494622, "covers": 0.9189270224492236,
+        "wandering": 0.9948072039173007, "removed_accuracy": 0.935, "removed_worst": 0.9,
+    }  # fmt: skip
+    assert list(row) == list(expected)
+    assert row == pytest.approx(expected)
 
 
 def test_what_is_left_of_features_has_nothing_along_the_probe():
@@ -610,7 +634,7 @@ def test_relevance_that_does_not_add_up_is_told():
         sums = np.stack([score * (0.5 if role == "test" else 1.0), np.zeros(160), score], axis=1)
         models[role].put("test", "conservation@lrp", sums)
     finding = audit("oscar", models, attribution="lrp", **FAST).finding()
-    check = check_of(finding, "relevance")
+    check = check_of(finding, judge.CONSERVES)
     assert check.passed is False
     assert "0.5" in check.note
 
@@ -635,16 +659,16 @@ def test_the_cards_geometry_is_the_size_that_is_cut():
     cohort, rng = cohort_of(48), np.random.default_rng(0)
     told = evidence_of(cohort, rng.random((48, 7, 7)), settings={"geometry": {"size": [96, 80], "crop": 0.9}})
     m = oscar.measure(told, rng=rng, **FAST)
-    assert m.regions.shape == (2, 96, 80)
-    assert m.partition == ("16x16 cells", "8x8 cells")
-    assert oscar.measure(told, rng=rng, size=48, **FAST).partition == ("8x8 cells", "4x4 cells")
+    assert m.regions.drawn.shape == (2, 96, 80)
+    assert m.regions.partition == ("16x16 cells", "8x8 cells")
+    assert oscar.measure(told, rng=rng, size=48, **FAST).regions.partition == ("8x8 cells", "4x4 cells")
 
 
 def test_needs_name_the_maps_of_all_three_roles():
     arrays = {(n.role, n.array) for n in oscar.needs("gradcam(layer=layer4)", "label") if not n.optional}
     assert {role for role, _ in arrays} == {"test", "baseline", "attribute"}
     assert ("attribute", "maps@gradcam(explain=label,layer=layer4)") in arrays
-    assert oscar.array_names({"method": "lrp", "rules": "composite"}, "predicted")[1] == "conservation@lrp(rules=composite)"
+    assert oscar.array_names({"method": "lrp", "rules": "composite"}, "predicted").sums == "conservation@lrp(rules=composite)"
     assert [role.target for role in oscar.roles("sex")] == ["", "sex"]
 
 

@@ -10,11 +10,12 @@ from rightreasons import partitions
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import spatial
 from rightreasons.stats.correlation import deviation, partial, pearson, residual
-from rightreasons.stats.spatial import NULLS, correlation_test, correlation_variance, dutilleul_p, region_centroids
+from rightreasons.stats.spatial import NULLS, Places, correlation_test, correlation_variance, dutilleul_p, region_centroids
 
 CELLS = (12, 12)
 REGIONS = partitions.grid((48, 48), CELLS)
 CENTROIDS = region_centroids(REGIONS)
+PLACES = Places(CENTROIDS, CELLS)
 
 
 def smooth_maps(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -80,8 +81,8 @@ def test_irregular_regions_have_few_classes_with_many_pairs() -> None:
 def test_the_value_is_the_correlation_that_was_asked_for() -> None:
     a, b, c = smooth_maps(np.random.default_rng(4), 3)
     for kind, literal in (("partial", partial(a, b, c)), ("deviation", deviation(a, b, c))):
-        assert correlation_test(a, b, c, centroids=CENTROIDS, kind=kind).value == pytest.approx(literal, abs=1e-12)
-    assert correlation_test(a, b, centroids=CENTROIDS).value == pytest.approx(pearson(a, b), abs=1e-12)
+        assert correlation_test(a, b, c, places=Places(CENTROIDS), kind=kind).value == pytest.approx(literal, abs=1e-12)
+    assert correlation_test(a, b, places=Places(CENTROIDS)).value == pytest.approx(pearson(a, b), abs=1e-12)
 
 
 def permutations(values: np.ndarray, seed: int, B: int = 50) -> np.ndarray:
@@ -165,8 +166,8 @@ def test_surrogates_lose_what_the_third_map_explains() -> None:
 def test_both_defaults_keep_their_level_on_smooth_maps_where_permutation_does_not() -> None:
     rng = np.random.default_rng(12)
     worlds = smooth_maps(rng, 250, 3)
-    formula = [correlation_test(a, b, c, centroids=CENTROIDS) for a, b, c in worlds]
-    drawn = [correlation_test(a, b, c, cells=CELLS, rng=rng, B=199) for a, b, c in worlds]
+    formula = [correlation_test(a, b, c, places=Places(CENTROIDS)) for a, b, c in worlds]
+    drawn = [correlation_test(a, b, c, places=Places(cells=CELLS), rng=rng, B=199) for a, b, c in worlds]
     plain = [correlation_test(a, b, c, null="permutation", rng=rng, B=199) for a, b, c in worlds[:100]]
     assert {test.null for test in formula + drawn} == {"dutilleul", "spectral"}
     for tests in (formula, drawn):
@@ -179,7 +180,7 @@ def test_every_null_sees_a_planted_common_region(null: str) -> None:
     rng = np.random.default_rng(13)
     a, b, c = rng.normal(size=(3, 144))
     cue = 4.0 * (np.hypot(*(CENTROIDS - 12).T) < 8)
-    test = correlation_test(a + cue, b + cue, c, null=null, centroids=CENTROIDS, cells=CELLS, rng=rng, B=999)
+    test = correlation_test(a + cue, b + cue, c, null=null, places=PLACES, rng=rng, B=999)
     assert test.p < 0.05
     assert test.value > 0.3
     assert test.null == null
@@ -189,8 +190,8 @@ def test_every_null_sees_a_planted_common_region(null: str) -> None:
 def test_a_constant_profile_is_undefined_with_a_reason(null: str) -> None:
     a, b, c = np.random.default_rng(14).normal(size=(3, 144))
     for test in (
-        correlation_test(np.ones(144), b, c, null=null, centroids=CENTROIDS, cells=CELLS, rng=np.random.default_rng(0)),
-        correlation_test(a, 3 * c, c, null=null, centroids=CENTROIDS, cells=CELLS, rng=np.random.default_rng(0)),
+        correlation_test(np.ones(144), b, c, null=null, places=PLACES, rng=np.random.default_rng(0)),
+        correlation_test(a, 3 * c, c, null=null, places=PLACES, rng=np.random.default_rng(0)),
     ):
         assert np.isnan(test.p)
         assert test.reason
@@ -198,7 +199,7 @@ def test_a_constant_profile_is_undefined_with_a_reason(null: str) -> None:
 
 def test_maps_with_too_few_effective_regions_are_undefined() -> None:
     row, column = CENTROIDS.T
-    test = correlation_test(row, row + 0.01 * column, centroids=CENTROIDS)
+    test = correlation_test(row, row + 0.01 * column, places=Places(CENTROIDS))
     assert test.effective < 4
     assert np.isnan(test.p) == bool(test.reason)
 
@@ -207,8 +208,7 @@ def test_the_same_generator_gives_the_same_p() -> None:
     a, b, c = np.random.default_rng(15).normal(size=(3, 144))
     for null in ("permutation", "paper", "moran", "spectral"):
         first, second = (
-            correlation_test(a, b, c, null=null, centroids=CENTROIDS, cells=CELLS, rng=np.random.default_rng(1), B=99)
-            for _ in range(2)
+            correlation_test(a, b, c, null=null, places=PLACES, rng=np.random.default_rng(1), B=99) for _ in range(2)
         )
         assert first == second
 
@@ -220,18 +220,18 @@ def test_what_a_null_needs_is_asked_for_by_name() -> None:
     with pytest.raises(SettingError, match="centroids="):
         correlation_test(a, b, c)
     with pytest.raises(SettingError, match="cells="):
-        correlation_test(a, b, c, null="torus", cells=(3, 3))
+        correlation_test(a, b, c, null="torus", places=Places(cells=(3, 3)))
     with pytest.raises(SettingError, match="rng="):
         correlation_test(a, b, c, null="permutation")
     with pytest.raises(SettingError, match="B=0"):
         correlation_test(a, b, c, null="permutation", rng=np.random.default_rng(0), B=0)
     with pytest.raises(SettingError, match="deviation"):
-        correlation_test(a, b, c, centroids=CENTROIDS, kind="pairwise")
+        correlation_test(a, b, c, places=Places(CENTROIDS), kind="pairwise")
     with pytest.raises(DataError, match="centroids"):
-        correlation_test(a, b, c, centroids=CENTROIDS[:9])
+        correlation_test(a, b, c, places=Places(CENTROIDS[:9]))
     with pytest.raises(DataError, match="shapes"):
-        correlation_test(a, b[:9], c, centroids=CENTROIDS)
+        correlation_test(a, b[:9], c, places=Places(CENTROIDS))
     with pytest.raises(DataError, match="not finite"):
-        correlation_test(a + np.nan, b, c, centroids=CENTROIDS)
+        correlation_test(a + np.nan, b, c, places=Places(CENTROIDS))
     with pytest.raises(DataError, match="share their centroid"):
-        correlation_test(a, b, c, centroids=np.zeros((144, 2)))
+        correlation_test(a, b, c, places=Places(np.zeros((144, 2))))

@@ -1,9 +1,8 @@
-"""Pictures of images as a model saw them, with a map laid over them and a region outlined: for the galleries of tsi and focus."""
+"""Pictures of images as a model saw them, with a map laid over them and a region outlined: for the galleries of audits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -40,28 +39,36 @@ def draw(
         return NONE, "the images are volumes"
     if not len(rows):
         return NONE, "no image has a defined score"
-    how = _geometry(evidence, grid)
-    try:
-        pixels = [images.load(cohort.image[r], how, root=cohort.root) for r in rows]
-    except ImageError as error:
-        return NONE, str(error)
-    pairs = zip(pixels, rows, strict=True)
-    return np.stack([overlay(picture, maps[r].reshape(grid), inside[r].reshape(grid)) for picture, r in pairs]), ""
+    geometry = _geometry(evidence, grid)
+    pictures = []
+    for r in rows:
+        try:
+            pixels = images.load(cohort.image[r], geometry, root=cohort.root)
+        except ImageError as error:
+            return NONE, str(error)
+        pictures.append(overlay(pixels, maps[r].reshape(grid), inside[r].reshape(grid)))
+    return np.stack(pictures), ""
 
 
 def overlay(pixels: np.ndarray, values: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """One image (h, w, 3) with a map (gh, gw) in colour, warm where positive and blue where negative, and a region outlined."""
     base = pixels.astype(np.float64) if pixels.dtype == np.uint8 else np.clip(pixels, 0, 1) * 255.0
-    z = np.nan_to_num(values)
-    scale = np.abs(z).max()
-    strength = _enlarged(np.abs(z) / scale if scale > 0 else np.zeros_like(z), base.shape[:2])[..., None] * STRONGEST
-    colour = np.where(_enlarged(z, base.shape[:2])[..., None] >= 0, WARM, COLD)
+    z, size = np.nan_to_num(values), base.shape[:2]
+    largest = np.abs(z).max()
+    share = np.abs(z) / largest if largest > 0 else np.zeros_like(z)
+    strength = _enlarged(share, size)[..., None] * STRONGEST
+    colour = np.where(_enlarged(z, size)[..., None] >= 0, WARM, COLD)
     shown = base * (1 - strength) + colour * strength
-    core = _enlarged(inside, base.shape[:2])
-    padded = np.pad(core, 1, constant_values=False)
-    within = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
-    shown[core & ~within] = OUTLINE
+    region = _enlarged(inside, size)
+    shown[region & ~_interior(region)] = OUTLINE
     return np.round(shown).astype(np.uint8)
+
+
+def _interior(region: np.ndarray) -> np.ndarray:
+    """Pixels whose four neighbours lie in the region; the frame of the image is outside."""
+    padded = np.pad(region, 1, constant_values=False)
+    interior: np.ndarray = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return interior
 
 
 def _enlarged(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -71,10 +78,10 @@ def _enlarged(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _geometry(evidence: Evidence, grid: tuple[int, ...]) -> images.Geometry:
-    """The model's own crop where the evidence tells it, at the size of a picture; else the whole short side."""
+    """The model's own crop where its card has it, at the size of a picture; otherwise a crop of the whole short side."""
     longest = max(grid)
     size = tuple(max(1, round(SIDE * g / longest)) for g in grid)
-    told = evidence.card.settings.get("geometry")
-    if isinstance(told, Mapping):
-        return replace(images.Geometry(**{**told, "size": tuple(told["size"]), "channels": 3, "fill": ()}), size=size)
+    on_card = evidence.card.settings.get("geometry")
+    if isinstance(on_card, Mapping):
+        return images.Geometry(**{**on_card, "size": size, "channels": 3, "fill": ()})
     return images.Geometry(size=size, channels=3)

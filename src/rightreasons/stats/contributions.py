@@ -1,4 +1,4 @@
-"""Where a test model follows the attribute model and where the task: OSCAR's two contribution maps and what is made of them."""
+"""Where a test model follows the attribute model, and where the task: OSCAR's two contribution maps, and maps made of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightreasons.stats.profiles import Floats, contributions, quadrants
+from rightreasons.stats.profiles import QUADRANTS, Floats, contributions, l1_normalised, quadrants
 
-BOTH_MORE = 0  # the quadrant in which both residuals say *more important*
+BOTH_MORE = QUADRANTS.index("both more")  # both residuals say *more important*
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class ContributionMaps:
     @property
     def shortcut_normalised(self) -> Floats:
         """Scaled to sum |RCS| = 1."""
-        return _normalised(self.shortcut)
+        return l1_normalised(self.shortcut)
 
     @property
     def task_normalised(self) -> Floats:
-        return _normalised(self.task)
+        return l1_normalised(self.task)
 
     @property
     def shortcut_part(self) -> Floats:
-        """The shortcut scores where both models use a region *more* than the baseline would have it, 0 elsewhere.
+        """The shortcut scores where both models use a region *more* than the baseline predicts, 0 elsewhere.
 
         A positive score alone does not say so: it is positive as well where both ignore a region more.
         """
@@ -46,7 +46,7 @@ class ContributionMaps:
 
     @property
     def task_part(self) -> Floats:
-        """The task scores where the test and the baseline model use a region more than the attribute model would have it."""
+        """The task scores where the test and the baseline model use a region more than the attribute model predicts."""
         return _part(self.task, self.task_quadrant)
 
 
@@ -85,10 +85,6 @@ def shortcut_map(test: ArrayLike, baseline: ArrayLike, attribute: ArrayLike) -> 
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-def _normalised(scores: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):
-        return scores / np.sum(np.abs(scores), axis=-1, keepdims=True)
-
-
 def _part(scores: Floats, quadrant: NDArray[np.int8]) -> Floats:
+    """Scores of the regions that both models use more, 0 elsewhere; undefined scores stay undefined."""
     return np.where(np.isnan(scores), np.nan, np.where(quadrant == BOTH_MORE, scores, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -17,7 +18,7 @@ from rightreasons.stats.resampling import Counts, Resamples, as_counts
 Floats = NDArray[np.float64]
 
 STATISTICS = ("mean", "saliency", "percentile")
-# What `quadrants` numbers: does the first, does the second model use the region more than the third would have it?
+# What `quadrants` numbers: do the first and the second model use the region more than the third predicts?
 QUADRANTS = ("both more", "first more, second less", "first less, second more", "both less")
 # Numbers that one block of enlarged maps holds.
 BLOCK = 1 << 23
@@ -48,14 +49,24 @@ def region_scores(maps: ArrayLike, regions: ArrayLike, statistic: str = "mean", 
     blocks = _enlarged(values, number.shape)
     if statistic == "saliency":
         return np.concatenate([(member @ _salient(block).T).T / size for block in blocks])
-    pixels = [member.indices[start:stop] for start, stop in zip(member.indptr, member.indptr[1:])]
-    return np.concatenate(
-        [np.stack([np.percentile(block[:, inside], percentile, axis=1) for inside in pixels], axis=1) for block in blocks]
-    )
+    pixels = [member.indices[start:stop] for start, stop in pairwise(member.indptr)]
+    return np.concatenate([_percentiles(block, pixels, percentile) for block in blocks])
+
+
+def interpolation(source: int, target: int) -> Floats:
+    """Linear interpolation along one axis as a matrix (target, source): between centres of pixels, constant beyond the outer."""
+    at = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
+    before = np.minimum(at.astype(np.int64), max(source - 2, 0))
+    weight = at - before
+    rows = np.arange(target)
+    matrix = np.zeros((target, source))
+    matrix[rows, before] = 1 - weight
+    matrix[rows, np.minimum(before + 1, source - 1)] += weight
+    return matrix
 
 
 def empty_maps(scores: ArrayLike) -> NDArray[np.bool_]:
-    """Which images (n,) have the same score in all regions, all zero say: their ranks are all (R + 1) / 2 and tell nothing."""
+    """Which images (n,) have the same score in all regions, such as zero: all their ranks are (R + 1) / 2 and say nothing."""
     values = _rows(scores, "scores")
     return (values == values[:, :1]).all(axis=1)
 
@@ -81,8 +92,11 @@ def contributions(a: ArrayLike, b: ArrayLike, given: ArrayLike, normalise: bool 
     sum |RCS| = 1. NaN where the partial correlation is undefined. The sign alone does not tell a shortcut: see `quadrants`.
     """
     scores = _standardised(residual(a, given)) * _standardised(residual(b, given))
-    if not normalise:
-        return scores
+    return l1_normalised(scores) if normalise else scores
+
+
+def l1_normalised(scores: Floats) -> Floats:
+    """Scores (..., R) scaled so that their absolute values sum to 1."""
     with np.errstate(invalid="ignore"):
         return scores / np.sum(np.abs(scores), axis=-1, keepdims=True)
 
@@ -94,9 +108,9 @@ def quadrants(a: ArrayLike, b: ArrayLike, given: ArrayLike) -> NDArray[np.int8]:
     last quadrant; only the first, 0, marks regions that both models use.
     """
     first, second = residual(a, given), residual(b, given)
-    where = 2 * (first > 0).astype(np.int8) + (second > 0).astype(np.int8)
-    told = (np.abs(first) > 0) & (np.abs(second) > 0)
-    return np.where(told, where, np.int8(-1)).astype(np.int8)
+    quadrant = 2 * (first > 0).astype(np.int8) + (second > 0).astype(np.int8)
+    defined = (np.abs(first) > 0) & (np.abs(second) > 0)
+    return np.where(defined, quadrant, np.int8(-1)).astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -249,21 +263,10 @@ def _membership(number: NDArray[np.int64]) -> sparse.csr_array:
 
 def _enlarging(small: Sequence[int], large: Sequence[int]) -> sparse.csr_array:
     """Linear interpolation as a matrix, (pixels of large, pixels of small)."""
-    whole = sparse.csr_array(np.ones((1, 1)))
+    matrix = sparse.csr_array(np.ones((1, 1)))
     for source, target in zip(small, large):
-        whole = sparse.csr_array(sparse.kron(whole, sparse.csr_array(_along(source, target)), format="csr"))
-    return whole
-
-
-def _along(source: int, target: int) -> Floats:
-    """Interpolation of one axis, (target, source): pixel centres, clamped at the border."""
-    at = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
-    before = np.minimum(at.astype(np.int64), max(source - 2, 0))
-    weight = at - before
-    rows = np.arange(target)
-    matrix = np.zeros((target, source))
-    matrix[rows, before] = 1 - weight
-    matrix[rows, np.minimum(before + 1, source - 1)] += weight
+        of_axis = sparse.csr_array(interpolation(source, target))
+        matrix = sparse.csr_array(sparse.kron(matrix, of_axis, format="csr"))
     return matrix
 
 
@@ -274,6 +277,11 @@ def _enlarged(values: Floats, shape: Sequence[int]) -> Iterator[Floats]:
     for start in range(0, len(values), step):
         flat = values[start : start + step].reshape(-1, int(np.prod(values.shape[1:])))
         yield flat if weights is None else np.ascontiguousarray((weights @ flat.T).T)
+
+
+def _percentiles(flat: Floats, pixels: Sequence[NDArray], percentile: float) -> Floats:
+    """A percentile of every region's pixels, (k, R), of flat maps (k, pixels)."""
+    return np.stack([np.percentile(flat[:, inside], percentile, axis=1) for inside in pixels], axis=1)
 
 
 def _salient(flat: Floats) -> Floats:

@@ -44,7 +44,8 @@ def step(test: ArrayLike, baseline: ArrayLike, attribute: ArrayLike) -> Floats:
     The regression of test − baseline on attribute − baseline over regions: <t − b, a − b> / <a − b, a − b>, all centred.
     """
     b = np.asarray(baseline, dtype=np.float64)
-    way, moved = _centred(np.asarray(attribute, dtype=np.float64) - b), _centred(np.asarray(test, dtype=np.float64) - b)
+    way = _centred(np.asarray(attribute, dtype=np.float64) - b)
+    moved = _centred(np.asarray(test, dtype=np.float64) - b)
     length = (way**2).sum(axis=-1)
     return np.where(length > 0, (way * moved).sum(axis=-1) / np.where(length > 0, length, 1.0), np.nan)
 
@@ -64,14 +65,16 @@ def replicates(tests: ArrayLike, baselines: ArrayLike, attribute: ArrayLike, alp
     if K < FEWEST:
         return Replicates(np.zeros(0), np.nan, np.nan, np.nan, f"{K} balanced models, at least {FEWEST} needed")
     others = (pool.sum(axis=0) - pool) / (K - 1)
-    values, at = step(pool, others, a), float(step(tested, pool.mean(axis=0), a).mean())
-    if not (np.isfinite(values).all() and np.isfinite(at)):
-        return Replicates(values, at, np.nan, np.nan, "the attribute model's profile is the baseline's")
+    values = step(pool, others, a)
+    mean_step = float(step(tested, pool.mean(axis=0), a).mean())
+    if not (np.isfinite(values).all() and np.isfinite(mean_step)):
+        return Replicates(values, mean_step, np.nan, np.nan, "the attribute model's profile is the baseline's")
     width = values.std(ddof=1) * (K - 1) / K * np.sqrt(1 / len(tested) + 1 / K)
     if width == 0:
-        return Replicates(values, at, np.nan, np.nan, "the balanced models are all alike")
+        return Replicates(values, mean_step, np.nan, np.nan, "the balanced models are all alike")
     upper = float(values.mean() + stats.t.ppf(1 - alpha, K - 1) * width)
-    return Replicates(values, at, upper, float(stats.t.sf((at - values.mean()) / width, K - 1)))
+    p = float(stats.t.sf((mean_step - values.mean()) / width, K - 1))
+    return Replicates(values, mean_step, upper, p)
 
 
 def _centred(x: Floats) -> Floats:

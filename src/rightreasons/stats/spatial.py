@@ -1,6 +1,6 @@
 """Is the correlation of two maps over regions more than chance? Nulls that know neighbours to be alike, and the plain one.
 
-Enlarging a 7x7 map to 256 cells makes no 256 independent numbers: permuting regions calls far too much significant.
+A 7x7 map enlarged to 256 cells does not hold 256 independent numbers, so permuting regions calls far too much significant.
 """
 
 from __future__ import annotations
@@ -31,6 +31,20 @@ MOST_CLASSES = 160
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where regions lie.
+
+    Attributes
+    ----------
+    centroids : (R, axes), see `region_centroids`
+    cells : along every axis of a grid whose regions are numbered row-major; None where they are no grid
+    """
+
+    centroids: ArrayLike | None = None
+    cells: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
 class NullTest:
     """A correlation with its p-value under one null.
 
@@ -56,8 +70,7 @@ def correlation_test(
     given: ArrayLike | None = None,
     *,
     null: str | None = None,
-    centroids: ArrayLike | None = None,
-    cells: Sequence[int] | None = None,
+    places: Places = Places(),
     rng: np.random.Generator | None = None,
     B: int = B_DEFAULT,
     kind: str = "partial",
@@ -66,11 +79,9 @@ def correlation_test(
 
     Parameters
     ----------
-    null : "spectral" (needs `cells`, `rng`; the default where `cells` is given), "dutilleul" (`centroids`; the default
-        elsewhere), "torus" (`cells`), "moran" (`centroids`, `rng`), "permutation" of one residual against the other, "paper", of
-        the profile before `given` is taken out (`rng`)
-    centroids : (R, axes) of the regions, see `region_centroids`
-    cells : along every axis of a grid whose regions are numbered row-major
+    null : "spectral" (needs cells, `rng`; the default where there are cells), "dutilleul" (centroids; the default elsewhere),
+        "torus" (cells), "moran" (centroids, `rng`), "permutation" of one residual against the other, "paper", of the profile
+        before `given` is taken out (`rng`)
     kind : "partial"; "deviation" takes `given` out of `a` only
 
     The defaults were chosen by measurement (`make bench NAME=oscar-nulls`): worlds without a shortcut, models independent or
@@ -79,7 +90,7 @@ def correlation_test(
     planted cues "spectral" finds more than "dutilleul", most on smooth maps: it estimates no autocorrelation. But it needs a
     whole grid, so other partitions have "dutilleul".
     """
-    null = null or ("dutilleul" if cells is None else "spectral")
+    null = null or ("dutilleul" if places.cells is None else "spectral")
     if null not in NULLS:
         raise SettingError(f"no null {null!r}; known: {', '.join(NULLS)}")
     if kind not in ("partial", "deviation"):
@@ -87,17 +98,24 @@ def correlation_test(
     a, b, given = _profiles(a, b, given)
     left = a if given is None else residual(a, given)
     right = b if given is None or kind == "deviation" else residual(b, given)
-    x, y = _unit(left), _unit(right)
     value = float(pearson(left, right))
     if np.isnan(value):
         return NullTest(null, value, np.nan, np.nan, 0, "a profile is constant, or nothing of it is left beside the third")
+    x, y = _unit(left), _unit(right)
     if null == "dutilleul":
-        return _dutilleul(value, x, y, _needed(centroids, "centroids", null))
+        return _dutilleul(value, x, y, _centroids(places, null))
     if null == "torus":
-        draws = torus_draws(x, y, _grid(cells, len(x), null))
+        draws = torus_draws(x, y, _grid(places, len(x), null))
+        return NullTest(null, value, p_value(value, draws), np.nan, len(draws))
+    rng = _generator(rng, null, B)
+    effective = np.nan
+    if null == "moran":
+        draws = moran_draws(x, y, _centroids(places, null), given, rng=rng, B=B)
+    elif null == "spectral":
+        draws = spectral_draws(x, y, _grid(places, len(x), null), given, rng=rng, B=B)
     else:
-        draws = _random_draws(null, x, y, a, given, centroids, cells, _generator(rng, null), B)
-    effective = float(len(x)) if null in ("permutation", "paper") else np.nan
+        effective = float(len(x))
+        draws = permutation_draws(x, y, rng=rng, B=B) if null == "permutation" else paper_draws(a, y, given, rng=rng, B=B)
     return NullTest(null, value, p_value(value, draws), effective, len(draws))
 
 
@@ -237,43 +255,22 @@ def _dutilleul(value: float, x: Floats, y: Floats, centroids: ArrayLike) -> Null
         raise DataError(f"found {len(np.asarray(centroids))} centroids for profiles of {len(x)} regions; give one a region")
     variance = float(correlation_variance(x, y, centroids))
     effective = 1 + 1 / variance
-    p = float(dutilleul_p(value, variance))
-    reason = (
-        f"the regions are worth {effective:.1f} independent ones, at least {FEWEST_EFFECTIVE:.0f} needed" if np.isnan(p) else ""
-    )
+    p, reason = float(dutilleul_p(value, variance)), ""
+    if np.isnan(p):
+        reason = f"the regions are worth {effective:.1f} independent ones, at least {FEWEST_EFFECTIVE:.0f} needed"
     return NullTest("dutilleul", value, p, effective, 0, reason)
 
 
-def _random_draws(
-    null: str,
-    x: Floats,
-    y: Floats,
-    a: Floats,
-    given: Floats | None,
-    centroids: ArrayLike | None,
-    cells: Sequence[int] | None,
-    rng: np.random.Generator,
-    B: int,
-) -> Floats:
-    draw: dict[str, Callable[[], Floats]] = {
-        "moran": lambda: moran_draws(x, y, _needed(centroids, "centroids", null), given, rng=rng, B=B),
-        "spectral": lambda: spectral_draws(x, y, _grid(cells, len(x), null), given, rng=rng, B=B),
-        "permutation": lambda: permutation_draws(x, y, rng=rng, B=B),
-        "paper": lambda: paper_draws(a, y, given, rng=rng, B=B),
-    }
-    if B < 1:
-        raise SettingError(f"found B={B} draws; give at least 1")
-    return draw[null]()
-
-
 def _profiles(a: ArrayLike, b: ArrayLike, given: ArrayLike | None) -> tuple[Floats, Floats, Floats | None]:
-    found = [np.asarray(v, dtype=np.float64) for v in (a, b) + (() if given is None else (given,))]
-    shapes = {v.shape for v in found}
-    if len(shapes) != 1 or found[0].ndim != 1 or len(found[0]) < 4:
-        raise DataError(f"found profiles of shapes {[v.shape for v in found]}; expected one number a region, 4 regions or more")
-    if not all(np.isfinite(v).all() for v in found):
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    third = None if given is None else np.asarray(given, dtype=np.float64)
+    profiles = [first, second] if third is None else [first, second, third]
+    shapes = [profile.shape for profile in profiles]
+    if len(set(shapes)) != 1 or first.ndim != 1 or len(first) < 4:
+        raise DataError(f"found profiles of shapes {shapes}; expected one number a region, 4 regions or more")
+    if not all(np.isfinite(profile).all() for profile in profiles):
         raise DataError("a profile is not finite; leave out the regions or images that make it so")
-    return found[0], found[1], found[2] if len(found) == 3 else None
+    return first, second, third
 
 
 def _unit(values: Floats) -> Floats:
@@ -283,13 +280,14 @@ def _unit(values: Floats) -> Floats:
         return centred / np.linalg.norm(centred)
 
 
-def _needed(value: ArrayLike | None, name: str, null: str) -> ArrayLike:
-    if value is None:
-        raise SettingError(f"the null {null!r} needs {name}=: give it, or another null")
-    return value
+def _centroids(places: Places, null: str) -> ArrayLike:
+    if places.centroids is None:
+        raise SettingError(f"the null {null!r} needs centroids= of the regions: give them, or another null")
+    return places.centroids
 
 
-def _grid(cells: Sequence[int] | None, R: int, null: str) -> tuple[int, ...]:
+def _grid(places: Places, R: int, null: str) -> tuple[int, ...]:
+    cells = places.cells
     if cells is None or int(np.prod(cells)) != R:
         raise SettingError(
             f"the null {null!r} needs a whole grid: found cells={cells} for {R} regions; give cells= of every axis"
@@ -297,9 +295,11 @@ def _grid(cells: Sequence[int] | None, R: int, null: str) -> tuple[int, ...]:
     return tuple(int(c) for c in cells)
 
 
-def _generator(rng: np.random.Generator | None, null: str) -> np.random.Generator:
+def _generator(rng: np.random.Generator | None, null: str, B: int) -> np.random.Generator:
     if rng is None:
         raise SettingError(f"the null {null!r} draws at random: give rng=, a numpy Generator")
+    if B < 1:
+        raise SettingError(f"found B={B} draws; give at least 1")
     return rng
 
 
