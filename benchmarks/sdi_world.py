@@ -31,7 +31,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 
 from rightreasons.audits import needs_of, sdi
-from rightreasons.audits._sdi_severities import REFERENCE
+from rightreasons.audits.sdi.severities import REFERENCE
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import gradient_scaling

@@ -11,7 +11,7 @@ from scipy.special import softmax
 import rightreasons as rr
 from rightreasons.audits import needs_of, sdi
 from rightreasons.audits._sdi_effect import Effects, at_working_point, taken
-from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
+from rightreasons.audits.sdi.severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence

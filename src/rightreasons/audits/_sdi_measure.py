@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from rightreasons.audits._sdi_effect import LABELLED, Effects, at_working_point, taken
 from rightreasons.audits._sdi_formulas import head_read, ratio
-from rightreasons.audits._sdi_severities import Severities, Severity, content_recipe, nuisance_recipe
+from rightreasons.audits.sdi.severities import Severities, Severity, content_recipe, nuisance_recipe
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import Evidence, View

@@ -9,7 +9,7 @@ import numpy as np
 from rightreasons.audits._contract import estimate
 from rightreasons.audits._sdi_formulas import COMPONENTS, combine, normalise
 from rightreasons.audits._sdi_measure import SPACES, TOLERATED, Measurement
-from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, FIELD
+from rightreasons.audits.sdi.severities import DEPENDS, EXCLUDED, FIELD
 from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Gallery, Picture, Table
 from rightreasons.stats.resampling import Interval
 

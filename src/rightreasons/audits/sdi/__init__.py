@@ -19,8 +19,8 @@ from rightreasons.audits import _sdi_page as page
 from rightreasons.audits._contract import Context, Need, Role
 from rightreasons.audits._sdi_formulas import WEIGHTS, Panel, combine, head_read, normalise, ratio, sensitivity
 from rightreasons.audits._sdi_measure import INSERTED, TOLERATED, Measurement, measured
-from rightreasons.audits._sdi_severities import Severities, content_recipe, nuisance_recipe
-from rightreasons.audits._sdi_severities import severities as _severities
+from rightreasons.audits.sdi.severities import Severities, content_recipe, nuisance_recipe
+from rightreasons.audits.sdi.severities import severities as _severities
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
