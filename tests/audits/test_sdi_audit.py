@@ -481,9 +481,9 @@ def test_files_that_are_something_else_are_refused(file, tmp_path):
     with pytest.raises(SettingError, match="calibration"):
         read_severities(str(tmp_path / "none.json"))
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(DataError, match="does not hold severities"):
+    with pytest.raises(DataError, match="holds no severities"):
         read_severities(str(tmp_path / "other.json"))
-    with pytest.raises(DataError, match="does not hold an SDI panel"):
+    with pytest.raises(DataError, match="holds no SDI panel"):
         sdi.Panel.read(tmp_path / "other.json")
     with pytest.raises(SettingError, match="boarder"):
         read_severities(file, ["boarder"])

@@ -33,14 +33,15 @@ from rightreasons.audits.sdi.formulas import WEIGHTS, Panel, check_weights, comb
 from rightreasons.audits.sdi.judge import CUE_RULE, RULES, TOUCHED, Judged, Model, checks, panel_of
 from rightreasons.audits.sdi.measure import measure
 from rightreasons.audits.sdi.measurement import Measurement
+from rightreasons.audits.sdi.page import INDEX_NAMES
 from rightreasons.audits.sdi.severities import Severity, content_recipe, nuisance_recipe, read_severities
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
 from rightreasons.findings import Finding, Row
 
 __all__ = [
-    "QUESTION", "ROW", "RULES", "Measurement", "Panel", "Result", "combine", "conclude", "head_read", "measure", "needs",
-    "normalise", "panel_of", "ratio", "roles", "sensitivity",
+    "INDEX_NAMES", "QUESTION", "ROW", "RULES", "Measurement", "Panel", "Result", "combine", "conclude", "head_read", "measure",
+    "needs", "normalise", "panel_of", "ratio", "roles", "sensitivity",
 ]  # fmt: skip
 
 QUESTION = "Does the model move more with the acquisition than with the content?"
@@ -124,14 +125,16 @@ def conclude(
     if decide not in RULES:
         raise SettingError(f"decide={decide!r}: {suggest(decide, RULES)}")
     tested, *seeds = measurements["test"]
-    others = tuple(Model(role, m) for role in ROLES[1:] for m in measurements.get(role, ()))
+    others: list[Model] = []
+    for role in ROLES[1:]:
+        others += [Model(role, m) for m in measurements.get(role, ())]
     frozen = Panel.read(Path(panel)) if panel else _panel([tested, *seeds], others)
     if frozen is not None:
         check_weights(weights)
     return Result(
         measurement=tested,
         seeds=tuple(seeds),
-        others=others,
+        others=tuple(others),
         panel=frozen,
         weights=tuple(float(w) for w in weights),
         touched=touched,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rightreasons.audits.sdi import stored
 from rightreasons.errors import DataError, SettingError
-from rightreasons.files import write
 from rightreasons.head import Head
 
 COMPONENTS = ("S_nc", "R_sc", "AUC_nc")
@@ -132,20 +131,13 @@ class Panel:
         return np.array([self.low[space], self.high[space]], dtype=np.float64)
 
     def save(self, path: str | Path) -> Path:
-        return write(path, json.dumps({"format": PANEL_FORMAT, **asdict(self)}, indent=1, allow_nan=False))
+        return stored.save(path, PANEL_FORMAT, asdict(self))
 
     @classmethod
     def read(cls, path: str | Path) -> Panel:
-        try:
-            stored = json.loads(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise SettingError(f"no panel in {path}: fit one on named models and save it") from error
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} is not JSON ({error})") from error
-        if not isinstance(stored, dict) or stored.get("format") != PANEL_FORMAT:
-            raise DataError(f"{path} does not hold an SDI panel ({PANEL_FORMAT!r} expected)")
-        low, high = tuple(map(tuple, stored["low"])), tuple(map(tuple, stored["high"]))
-        return cls(stored["name"], tuple(stored["models"]), low, high)
+        panel = stored.read(path, PANEL_FORMAT, "SDI panel", "fit one on named models and save it")
+        low, high = tuple(map(tuple, panel["low"])), tuple(map(tuple, panel["high"]))
+        return cls(panel["name"], tuple(panel["models"]), low, high)
 
 
 def _none_for_nan(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:

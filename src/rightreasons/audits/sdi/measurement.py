@@ -25,7 +25,8 @@ class Intervals:
     def of(cls, values: np.ndarray, draws: np.ndarray, level: float) -> Intervals:
         """From values (k,) and their resamples (B, k)."""
         found = [interval(value, draws[:, k], level) for k, value in enumerate(values)]
-        return cls(*(np.array([getattr(each, limit) for each in found]) for limit in ("value", "low", "high")))
+        value, low, high = np.array([(i.value, i.low, i.high) for i in found]).reshape(-1, 3).T
+        return cls(value, low, high)
 
     @classmethod
     def undefined(cls, k: int) -> Intervals:

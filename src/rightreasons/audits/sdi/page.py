@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,8 @@ FAMILIES = {
     "colour and light": ("channels", "cast", "illumination", "flatfield", "histogram"),
     "device": ("jpeg", "blur", "grain"),
 }
-SUBSETS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2))  # of COMPONENTS
+INDEX_NAMES = tuple(f"SDI ({space})" for space in SPACES)  # the estimates of the index
+SUBSETS = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1))  # which of COMPONENTS each has
 
 
 # ---- one sentence --------------------------------------------------------------------------------------------------------
@@ -96,90 +99,52 @@ def estimates(judged: Judged) -> list[Estimate]:
 
 def _taken(judged: Judged) -> Estimate:
     m, k = judged.measurement, _shown(judged, CUE_RULE)
-    more: dict[str, Any] = {"unit": "probability", "group": "Reliance"}
     if k is None:
-        reason = m.effect.reason or "no operator"
-        return Estimate(name="taken of the cue's effect", value=None, row="reliance", reason=reason, **more)
-    return estimate(
+        nothing = Interval(math.nan, math.nan, math.nan, reason=m.effect.reason or "no operator")
+        return _reliance("taken of the cue's effect", nothing, "probability")
+    return _reliance(
         f"taken of the cue's effect, {m.operators.name[k]}",
         m.effect.taken.at(k),
-        "reliance",
-        p=judged.adjusted_taken[k],
-        n=m.probe.n_cue,
-        note=f"beyond what it takes of the label's; p: more than {TOLERATED:g}, Benjamini-Hochberg over operators",
-        **more,
+        "probability",
+        m.probe.n_cue,
+        f"beyond what it takes of the label's; p: more than {TOLERATED:g}, Benjamini-Hochberg over operators",
+        judged.adjusted_taken[k],
     )
 
 
 def _cue_effect(m: Measurement) -> Estimate:
-    return estimate(
-        "the cue's effect",
-        m.effect.cue,
-        "reliance",
-        n=m.probe.n_cue,
-        unit="probability",
-        group="Reliance",
-        note="how far predictions differ with the cue within the label, on unchanged images",
-    )
+    note = "how far predictions differ with the cue within the label, on unchanged images"
+    return _reliance("the cue's effect", m.effect.cue, "probability", m.probe.n_cue, note)
 
 
 def _ratio(judged: Judged) -> Estimate:
     m, k = judged.measurement, _shown(judged, RATIO_RULE)
-    more: dict[str, Any] = {"unit": "ratio", "group": "Reliance"}
     if k is None:
-        return Estimate(name="head-read R_sc", value=None, row="reliance", reason="no operator has one", **more)
-    return estimate(
-        f"head-read R_sc, {m.operators.name[k]}",
-        m.head.r_sc.at(k, m.operators.uncompared[k]),
-        "reliance",
-        p=judged.adjusted[k],
-        n=m.n,
-        note="p: differs from 1, Benjamini-Hochberg over operators",
-        **more,
-    )
+        nothing = Interval(math.nan, math.nan, math.nan, reason="no operator has one")
+        return _reliance("head-read R_sc", nothing, "ratio")
+    number, note = m.head.r_sc.at(k, m.operators.uncompared[k]), "p: differs from 1, Benjamini-Hochberg over operators"
+    return _reliance(f"head-read R_sc, {m.operators.name[k]}", number, "ratio", m.n, note, judged.adjusted[k])
 
 
 def _family_ratio(m: Measurement) -> Estimate:
-    return estimate(
-        "head-read R_sc, all operators",
-        m.head.family_r_sc,
-        "reliance",
-        n=m.n,
-        unit="ratio",
-        group="Reliance",
-        note="decides nothing: the family dilutes the one operator that touches the cue",
-    )
+    note = "decides nothing: the family dilutes the one operator that touches the cue"
+    return _reliance("head-read R_sc, all operators", m.head.family_r_sc, "ratio", m.n, note)
+
+
+def _reliance(name: str, number: Interval, unit: str, n: int | None = None, note: str = "", p: float | None = None) -> Estimate:
+    return estimate(name, number, "reliance", unit=unit, n=n, note=note, p=p, group="Reliance")
 
 
 def _encoding(m: Measurement) -> list[Estimate]:
+    family, paper = m.features, "the paper's; a cue that is encoded and unused raises it too"
+
+    def encoded(name: str, number: Interval, unit: str, n: int, note: str) -> Estimate:
+        return estimate(name, number, "encoding", unit=unit, n=n, note=note, group="Encoding")
+
     return [
-        estimate(
-            "AUC_nc, of the cue's probe",
-            m.probe.auc,
-            "encoding",
-            unit="AUC",
-            n=m.probe.n_cue,
-            note=_cue_note(m),
-            group="Encoding",
-        ),
-        estimate(
-            "S_nc of the features, all operators",
-            m.features.family_s_nc,
-            "encoding",
-            n=m.n,
-            unit="feature norms",
-            group="Encoding",
-            note="decides nothing",
-        ),
-        estimate(
-            "R_sc of the features, all operators",
-            m.features.family_r_sc,
-            "encoding",
-            n=m.n,
-            unit="ratio",
-            group="Encoding",
-            note="the paper's; a cue that is encoded and unused raises it too",
-        ),
+        encoded("AUC_nc, of the cue's probe", m.probe.auc, "AUC", m.probe.n_cue, _cue_note(m)),
+        encoded("S_nc of the features, all operators", family.family_s_nc, "feature norms", m.n, "decides nothing"),
+        encoded("R_sc of the features, all operators", family.family_r_sc, "ratio", m.n, paper),
     ]
 
 
@@ -195,8 +160,8 @@ def _indices(judged: Judged) -> list[Estimate]:
     more: dict[str, Any] = {"unit": "index", "note": note, "group": "Index"}
     features, head = (judged.index_interval(judged.measurement, space) for space in (FEATURES, HEAD))
     return [
-        estimate(f"SDI ({SPACES[FEATURES]})", features, "encoding", **more),
-        estimate(f"SDI ({SPACES[HEAD]})", head, "reliance", **more),
+        estimate(INDEX_NAMES[FEATURES], features, "encoding", **more),
+        estimate(INDEX_NAMES[HEAD], head, "reliance", **more),
     ]
 
 
@@ -300,15 +265,17 @@ def _sensitivities(judged: Judged) -> Table:
         why = m.operators.uncompared[k]
         cells = [*_sensitivity_cells(m.features, k, why), *_sensitivity_cells(m.head, k, why)]
         rows.append([name, m.operators.change[k], m.operators.content[k] or "none", *cells, judged.adjusted[k]])
-    quantities = [f"{what} ({where})" for where in ("features", "head") for what in ("S_nc", "S_c", "R_sc")]
     return Table(
         title="Every operator and content of equal pixel change",
         caption="Mean change of a pixel, the content operators with the same change, and how far both move the features and what "
         "the head reads. p: R_sc of what the head reads differs from 1, Benjamini-Hochberg over operators.",
-        columns=("operator", "pixel change", "compared with", *quantities, "p"),
+        columns=(
+            "operator", "pixel change", "compared with", "S_nc (features)", "S_c (features)", "R_sc (features)", "S_nc (head)",
+            "S_c (head)", "R_sc (head)", "p",
+        ),
         rows=rows,
         highlight=tuple(np.flatnonzero(judged.moves & judged.touches).tolist()),
-    )
+    )  # fmt: skip
 
 
 def _sensitivity_cells(space: Sensitivities, k: int, reason: str) -> list[Cell]:
@@ -335,9 +302,9 @@ def _components(judged: Judged) -> Table:
 def _fewer_components(judged: Judged) -> Table:
     rows = []
     for model in judged.models:
-        indices = [_index_from(judged, model.measurement, subset) for subset in SUBSETS]
+        indices = [_index_from(judged, model.measurement, chosen) for chosen in SUBSETS]
         rows.append([model.measurement.model, model.role, judged.index(model.measurement), *indices])
-    names = [" and ".join(COMPONENTS[k] for k in subset) for subset in SUBSETS]
+    names = [" and ".join(compress(COMPONENTS, chosen)) for chosen in SUBSETS]
     return Table(
         title="The index from fewer components",
         caption="Equal weights over the components named.",
@@ -346,11 +313,11 @@ def _fewer_components(judged: Judged) -> Table:
     )
 
 
-def _index_from(judged: Judged, m: Measurement, subset: tuple[int, ...]) -> float:
+def _index_from(judged: Judged, m: Measurement, chosen: tuple[int, ...]) -> float:
     """The index of the features from some components, with equal weights."""
     if judged.panel is None:
         return np.nan
-    weights = [1 / len(subset) if k in subset else 0.0 for k in range(len(COMPONENTS))]
+    weights = [each / sum(chosen) for each in chosen]
     return float(combine(m.components[FEATURES][None], judged.panel.limits(FEATURES), weights)[0])
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from rightreasons.errors import DataError, SettingError
+from rightreasons.audits.sdi import stored
+from rightreasons.errors import SettingError
 from rightreasons.evidence import Recipe
 from rightreasons.families import suggest
-from rightreasons.files import write
 
 REFERENCE = {
     "border": 0.3,
@@ -90,21 +89,14 @@ class Severities:
         return tuple(o for o in self.operators if o.status != EXCLUDED)
 
     def save(self, path: str | Path) -> Path:
-        return write(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False))
+        return stored.save(path, FORMAT, asdict(self))
 
     @classmethod
     def read(cls, path: str | Path) -> Severities:
-        try:
-            stored = json.loads(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise SettingError(f"no severities in {path}: make them with rightreasons.perturbations.calibration") from error
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} is not JSON ({error}): make the severities again") from error
-        if not isinstance(stored, dict) or stored.pop("format", None) != FORMAT:
-            raise DataError(f"{path} does not hold severities ({FORMAT!r} expected): make them again")
-        stored["operators"] = tuple(Severity(**o) for o in stored["operators"])
-        stored["pictures"] = tuple((str(o), float(s), str(p)) for o, s, p in stored["pictures"])
-        return cls(**stored)
+        content = stored.read(path, FORMAT, "severities", "make them with rightreasons.perturbations.calibration")
+        content["operators"] = tuple(Severity(**operator) for operator in content["operators"])
+        content["pictures"] = tuple((str(name), float(severity), str(png)) for name, severity, png in content["pictures"])
+        return cls(**content)
 
 
 def read_severities(source: str | Path | None = None, operators: Sequence[str] | None = None) -> Severities:
