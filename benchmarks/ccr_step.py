@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rightreasons import perturbations
-from rightreasons.audits._sdi_severities import REFERENCE
+from rightreasons.audits.sdi.severities import REFERENCE
 from rightreasons.mitigations.ccr import Consistency
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch, cross_entropy

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rightreasons.audits._sdi_severities import severities as read_severities
+from rightreasons.audits.sdi.severities import read_severities
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import ccr

@@ -31,7 +31,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 
 from rightreasons.audits import needs_of, sdi
-from rightreasons.audits._sdi_severities import REFERENCE
+from rightreasons.audits.sdi.severities import REFERENCE
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import gradient_scaling
@@ -153,23 +153,25 @@ def _judged(model: Classifier, cohort: Cohort, cue: str, severities: str, told: 
         rule: sdi.conclude({"test": [m]}, rng=task_rng(0, "sdi"), severities=severities, decide=rule) for rule in sdi.RULES
     }
     cue_rule, ratio_rule = results["cue"], results["ratio"]
-    of_features = (m.r_sc[0, :, 1] > 1) & cue_rule.touches
+    of_features = (m.features.r_sc.low > 1) & cue_rule.touches
     kind = told["model"].rsplit(" ", 1)[0] if told["model"][-1].isdigit() else told["model"]
     whole = {
         "cue": cue, "kind": kind, **told, "flip": _flip(evidence), "verdict": cue_rule.verdict, "ratio": ratio_rule.verdict,
-        "features": "shortcut" if of_features.any() else "", "probe": m.auc_clean.value, "AUC_nc": m.auc.value,
-        "cue effect": m.cue_effect[0], "label effect": m.label_effect[0],
+        "features": "shortcut" if of_features.any() else "", "probe": m.probe.clean.value, "AUC_nc": m.probe.auc.value,
+        "cue effect": m.effect.cue.value, "label effect": m.effect.label.value,
     }  # fmt: skip
+    drop, taken, features, head = m.probe.drop, m.effect.taken, m.features, m.head
     return [
         {
-            **whole, "operator": name, "severity": m.severity[k], "status": m.status[k], "touches": bool(cue_rule.touches[k]),
-            "sees": bool(cue_rule.sees[k]), "fall": m.auc_drop[k, 0], "taken": m.taken[k, 0], "low": m.taken[k, 1],
-            "high": m.taken[k, 2], "p": cue_rule.adjusted_taken[k], "left of cue": m.left_cue[k, 0],
-            "left of label": m.left_label[k, 0], "S_nc": m.s_nc[0, k, 0], "S_c": m.s_c[0, k, 0], "R_sc": m.r_sc[0, k, 0],
-            "head S_nc": m.s_nc[1, k, 0], "head S_c": m.s_c[1, k, 0], "head R_sc": m.r_sc[1, k, 0],
-            "head R_sc low": m.r_sc[1, k, 1],
+            **whole, "operator": name, "severity": m.operators.severity[k], "status": m.operators.status[k],
+            "touches": bool(cue_rule.touches[k]), "sees": bool(cue_rule.sees[k]), "fall": drop.value[k],
+            "taken": taken.value[k], "low": taken.low[k], "high": taken.high[k], "p": cue_rule.adjusted_taken[k],
+            "left of cue": m.effect.left_cue.value[k], "left of label": m.effect.left_label.value[k],
+            "S_nc": features.s_nc.value[k], "S_c": features.s_c.value[k], "R_sc": features.r_sc.value[k],
+            "head S_nc": head.s_nc.value[k], "head S_c": head.s_c.value[k], "head R_sc": head.r_sc.value[k],
+            "head R_sc low": head.r_sc.low[k],
         }
-        for k, name in enumerate(m.operator)
+        for k, name in enumerate(m.operators.name)
     ]  # fmt: skip
 
 

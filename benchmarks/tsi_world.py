@@ -190,12 +190,13 @@ def measured(m: tsi.Measurement, evidence: Evidence, seed: int) -> dict[str, Any
     agrees = np.asarray(view.cohort.column("agrees")).astype(bool)
     # Where only tokens outside support the class, M-TSI has no denominator; those count among all, and not as above 1.
     above = np.nan_to_num(m.maximum) > 1
-    found = tsi.conclude({"test": [m]}, rng=task_rng(seed, "describing")).describing
+    described = tsi.conclude({"test": [m]}, rng=task_rng(seed, "describing")).describing
+    found = {name: column.mean for name, column in described.items()}
     gaps = [found[f"influence over gradcam, top {top}"] for top in (1, 3, 5, 10, 20)]
     return {
         "images": len(view),
-        "accuracy_agreeing": _share(m.right[agrees]),
-        "accuracy_conflicting": _share(m.right[~agrees]),
+        "accuracy_agreeing": _share(m.images.right[agrees]),
+        "accuracy_conflicting": _share(m.images.right[~agrees]),
         "changed_by_the_twin": _change(evidence),
         "above_1": _share(above),
         "agreeing_above_1": _share(above[agrees]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._tsi_arrays import influence_array
+from rightreasons.audits.tsi.arrays import influence_array
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry, load
 from rightreasons.evidence import Evidence

@@ -351,16 +351,16 @@ def by_size(finding: Finding, *called: str) -> str:
 def sheet(m: Measurement) -> Image.Image:
     """Pictures of the gallery side by side: as many of the highest M-TSI as of the others."""
     across, down = GALLERY
-    first = (len(m.pictures) + 1) // 2
-    rest = np.linspace(first, len(m.pictures) - 1, across * down // 2).round().astype(int)
+    first = (len(m.pictures.pixels) + 1) // 2
+    rest = np.linspace(first, len(m.pictures.pixels) - 1, across * down // 2).round().astype(int)
     chosen = np.unique([*range(min(across * down // 2, first)), *rest])
-    side, strip, gap = m.pictures.shape[1], 26, 6
+    side, strip, gap = m.pictures.pixels.shape[1], 26, 6
     found = Image.new("RGB", (across * (side + gap) - gap, down * (side + strip + gap) - gap), "white")
     write = ImageDraw.Draw(found)
     for k, picture in enumerate(chosen):
         x, y = (k % across) * (side + gap), (k // across) * (side + strip + gap)
-        row = m.picture_row[picture]
-        found.paste(Image.fromarray(m.pictures[picture]), (x, y + strip))
+        row = m.pictures.row[picture]
+        found.paste(Image.fromarray(m.pictures.pixels[picture]), (x, y + strip))
         write.text((x, y), f"{m.classes[m.label[row]][:20]}\nM-TSI {m.maximum[row]:.2g}", fill="black")
     return found
 

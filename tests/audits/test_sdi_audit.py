@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 import rightreasons as rr
 from rightreasons.audits import needs_of, sdi
-from rightreasons.audits._sdi_effect import Effects, at_working_point, taken
-from rightreasons.audits._sdi_severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe
+from rightreasons.audits.sdi.effect import Effects, at_working_point, taken
+from rightreasons.audits.sdi.severities import DEPENDS, EXCLUDED, Severities, Severity, nuisance_recipe, read_severities
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
 from rightreasons.evidence import Evidence
@@ -74,6 +74,10 @@ def evidence_of(weight=(1.0, 1.0), cohort=None, encoded=True, seed=0, operators=
 
 def result_of(file, models, **settings):
     return rr.audit("sdi", models, severities=file, B=300, **settings)
+
+
+def check_of(result, id):
+    return next(check for check in result.finding().checks if check.id == id)
 
 
 # ---- the equations -------------------------------------------------------------------------------------------------------
@@ -236,18 +240,44 @@ def test_the_measurement_is_the_equations_over_the_test_rows(file):
         for space, of in enumerate((lambda x: x, lambda x: sdi.head_read(head, x))):
             s_nc = sdi.sensitivity(of(z), of(moved)).mean()
             s_c = np.mean([sdi.sensitivity(of(z), of(c)).mean() for c in content])
-            assert m.s_nc[space, k, 0] == pytest.approx(s_nc, abs=1e-6)
-            assert m.s_c[space, k, 0] == pytest.approx(s_c, abs=1e-6)
-            assert m.r_sc[space, k, 0] == pytest.approx(s_nc / (s_c + 1e-8), rel=1e-6)
-    assert np.allclose(m.components[0, 0], m.s_nc[0, :, 0].mean())
-    assert (m.r_sc[..., 1] <= m.r_sc[..., 0]).all() and (m.r_sc[..., 0] <= m.r_sc[..., 2]).all()
+            found = m.spaces[space]
+            assert found.s_nc.value[k] == pytest.approx(s_nc, abs=1e-6)
+            assert found.s_c.value[k] == pytest.approx(s_c, abs=1e-6)
+            assert found.r_sc.value[k] == pytest.approx(s_nc / (s_c + 1e-8), rel=1e-6)
+    assert np.allclose(m.components[0, 0], m.features.s_nc.value.mean())
+    for r_sc in (m.features.r_sc, m.head.r_sc):
+        assert (r_sc.low <= r_sc.value).all() and (r_sc.value <= r_sc.high).all()
 
 
 def test_measurements_are_saved_and_become_rows_of_tables(file, tmp_path):
     m = sdi.measure(evidence_of(), rng=np.random.default_rng(0), severities=file, B=50)
     again = load_measurement(sdi.Measurement, save_measurement(m, tmp_path / "m.npz"))
-    assert np.array_equal(again.r_sc, m.r_sc) and again.operator == m.operator
-    assert scalars(m)["r_sc_head_border"] == m.r_sc[1, 0, 0]
+    assert np.array_equal(again.head.r_sc.low, m.head.r_sc.low) and again.operators.name == m.operators.name
+    assert again.probe.auc == m.probe.auc and np.array_equal(again.components, m.components)
+    assert scalars(m)["r_sc_head_border"] == m.head.r_sc.value[0]
+
+
+def test_the_columns_of_a_studys_table_stay_as_they_are(file):
+    columns = scalars(sdi.measure(evidence_of(), rng=np.random.default_rng(0), severities=file, B=50))
+    assert columns.pop("attribute") == "cue"
+    expected = {
+        "n": 200,
+        "auc_nc": 1.0,
+        "s_nc_features": 0.42583351280381915,
+        "r_sc_features": 3.344984264284871,
+        "s_nc_features_border": 0.807397114623396,
+        "r_sc_features_border": 4.88738649804289,
+        "s_nc_features_blur": 0.04426991098424229,
+        "r_sc_features_blur": 0.49513379342531216,
+        "s_nc_head": 0.36251038456861845,
+        "r_sc_head": 2.748863385964225,
+        "s_nc_head_border": 0.7035756133824239,
+        "r_sc_head_border": 3.954182962865088,
+        "s_nc_head_blur": 0.02144515575481297,
+        "r_sc_head_blur": 0.24988253609759623,
+    }
+    assert list(columns) == list(expected)
+    assert columns == pytest.approx(expected, rel=1e-9)
 
 
 def test_more_draws_are_averaged(tmp_path):
@@ -267,7 +297,7 @@ def test_more_draws_are_averaged(tmp_path):
 def test_a_head_that_reads_the_cue_is_a_shortcut(file):
     finding = result_of(file, evidence_of((1.0, 1.0))).finding()
     assert finding.verdict == "shortcut"
-    assert finding.sentence.startswith("Border, which takes cue from the features")
+    assert finding.sentence.startswith("The model relies on cue:") and "border, which removes it" in finding.sentence
     assert finding.estimates[0].row == "reliance" and finding.estimates[0].low > 0.3
     assert Finding.from_json(finding.to_json()) == finding
 
@@ -276,8 +306,8 @@ def test_a_head_that_reads_the_cue_is_a_shortcut(file):
 def test_a_cue_that_is_encoded_and_not_read_is_no_shortcut(file, seed):
     result = result_of(file, evidence_of((1.0, 0.0), seed=seed))
     assert result.verdict == "no evidence"
-    assert result.measurement.r_sc[0, 0, 1] > 1  # the paper's ratio, of the features, is fooled
-    assert result.measurement.r_sc[1, 0, 2] < 1
+    assert result.measurement.features.r_sc.low[0] > 1  # the paper's ratio, of the features, is fooled
+    assert result.measurement.head.r_sc.high[0] < 1
 
 
 def test_what_the_ratio_cannot_compare_the_cues_effect_judges(file):
@@ -308,11 +338,11 @@ def test_an_operator_that_silences_the_model_speaks_for_nothing(tmp_path):
 
 def test_without_the_cue_in_the_features_nothing_can_be_judged(file):
     result = result_of(file, evidence_of(encoded=False))
-    assert result.verdict == "inconclusive" and "takes the cue" in result.problem
+    assert result.verdict == "inconclusive" and "removes the cue" in result.problem
 
 
 def test_reference_severities_that_no_baseline_has_seen_give_no_verdict():
-    chosen = sdi._severities(None, ["border", "blur"])
+    chosen = read_severities(None, ["border", "blur"])
     evidence = evidence_of(operators=tuple(replace(o, change=0.1) for o in chosen.operators))
     result = rr.audit("sdi", evidence, operators=["border", "blur"], B=100)
     assert result.verdict == "inconclusive" and "not calibrated" in result.problem
@@ -324,17 +354,14 @@ def test_an_operator_that_costs_the_baseline_auc_unexplained_leaves_the_verdict_
         file = str(replace(CALIBRATED, operators=operators).save(tmp_path / f"{resolved}.json"))
         result = result_of(file, evidence_of())
         assert result.verdict == verdict
-        checks = {c.name: c for c in result.finding().checks}
-        assert "that is evidence" in checks["the baseline does not depend on an operator"].note
+        assert "that is evidence" in check_of(result, "baseline-independent").note
 
 
 def test_an_operator_under_which_the_reference_falls_as_much_is_no_evidence_against_the_baseline(tmp_path):
     for reference, is_evidence in ((0.04, True), (0.10, False)):
         border = replace(OPERATORS[0], status=DEPENDS, drop=0.11, drop_reference=reference)
         file = str(replace(CALIBRATED, operators=(border, OPERATORS[1])).save(tmp_path / f"{reference}.json"))
-        check = {c.name: c for c in result_of(file, evidence_of()).finding().checks}[
-            "the baseline does not depend on an operator"
-        ]
+        check = check_of(result_of(file, evidence_of()), "baseline-independent")
         assert check.passed is not is_evidence and ("that is evidence" in check.note) is is_evidence
         assert ("so does the reference" in check.note) is not is_evidence
 
@@ -348,14 +375,15 @@ def test_content_that_changes_pixels_otherwise_is_not_compared_with(tmp_path):
     moved["test"][name] = np.full(len(moved["test"][name]), 0.3)
     rows = {c: evidence.on(c).cohort for c in ("audit", "test")}
     result = result_of(file, Evidence.from_arrays(rows, moved, head=evidence.head), decide="ratio")
-    assert result.verdict == "inconclusive" and np.isnan(result.measurement.r_sc).all()
-    assert "patches changes pixels 3.00 times as much" in result.measurement.reason[0]
+    assert result.verdict == "inconclusive" and np.isnan(result.measurement.components[:, 1]).all()
+    assert np.isnan(result.measurement.features.r_sc.value).all() and np.isnan(result.measurement.head.r_sc.value).all()
+    assert "patches changes pixels 3.00 times as much" in result.measurement.operators.uncompared[0]
 
 
 def test_excluded_operators_are_listed_and_all_excluded_do_not_run(tmp_path):
     gone = replace(OPERATORS[1], status=EXCLUDED, reason="AUC falls")
     file = str(replace(CALIBRATED, operators=(OPERATORS[0], gone)).save(tmp_path / "s.json"))
-    assert result_of(file, evidence_of()).measurement.excluded == ("blur: AUC falls",)
+    assert result_of(file, evidence_of()).measurement.calibration.excluded == ("blur: AUC falls",)
     file = str(replace(CALIBRATED, operators=(gone,)).save(tmp_path / "none.json"))
     with pytest.raises(NotRun, match="every nuisance operator was excluded"):
         result_of(file, evidence_of())
@@ -366,8 +394,8 @@ def test_a_head_that_is_not_known_leaves_reliance_undefined(file):
     arrays = {c: {a: evidence.on(c)[a] for a in evidence.arrays(c)} for c in ("audit", "test")}
     bare = Evidence.from_arrays({c: evidence.on(c).cohort for c in arrays}, arrays, classes=(0, 1))
     result = result_of(file, bare)
-    assert result.verdict == "inconclusive" and np.isnan(result.measurement.r_sc[1]).all()
-    assert not np.isnan(result.measurement.r_sc[0]).any()
+    assert result.verdict == "inconclusive" and np.isnan(result.measurement.head.r_sc.value).all()
+    assert not np.isnan(result.measurement.features.r_sc.value).any()
 
 
 # ---- kinds of cue --------------------------------------------------------------------------------------------------------
@@ -378,7 +406,7 @@ def test_a_continuous_and_a_categorical_cue_are_probed(file):
     for values in (rng.random(N), rng.integers(0, 3, N)):
         result = result_of(file, evidence_of(cohort=cohort_of(values=values)))
         m = result.measurement
-        assert m.auc.value > 0.8 and m.auc_drop[0, 1] > 0.1 and result.verdict == "shortcut"
+        assert m.probe.auc.value > 0.8 and m.probe.drop.low[0] > 0.1 and result.verdict == "shortcut"
         assert m.continuous == (values.dtype.kind == "f")
 
 
@@ -387,7 +415,7 @@ def test_rows_without_a_cue_column_get_a_border_and_no_verdict(file):
     evidence = evidence_of(cohort=cohort)
     result = result_of(file, evidence)
     assert result.verdict == "inconclusive" and result.problem == "no cue is named"
-    assert result.measurement.auc.value > 0.9
+    assert result.measurement.probe.auc.value > 0.9
     assert "border was inserted" in {e.name: e for e in result.finding().estimates}["AUC_nc, of the cue's probe"].note
 
 
@@ -395,7 +423,7 @@ def test_rows_that_lack_the_cue_leave_its_probe_alone(file):
     values = cohort_of().attribute().values.astype(object)
     values[:60] = None
     m = result_of(file, evidence_of(cohort=cohort_of(values=values))).measurement
-    assert m.n == N // 2 and m.n_cue == N // 2 - 30
+    assert m.n == N // 2 and m.probe.n_cue == N // 2 - 30
 
 
 # ---- the panel -----------------------------------------------------------------------------------------------------------
@@ -421,19 +449,17 @@ def test_a_model_beside_a_frozen_panel_changes_no_other_index(file, tmp_path):
     second = result_of(file, {"test": models[0], "panel": [*models, other]}, panel=frozen)
     for space in (0, 1):
         for one, two in zip(first.others, second.others):
-            assert first.index(one[1], space) == second.index(two[1], space)
+            assert first.index(one.measurement, space) == second.index(two.measurement, space)
     assert second.panel == first.panel
-    middle = first.others[1][1]
+    middle = first.others[1].measurement
     found = first.index_interval(middle, 1)
     twin = sdi.combine(middle.component_draws[:, 1], first.panel.limits(1))
     assert found.value == first.index(middle, 1) and (found.low, found.high) == tuple(np.quantile(twin, [0.025, 0.975]))
     assert found.low < found.value < found.high
-    indices = [second.index(m, 1) for _, m in second.others]
+    indices = [second.index(model.measurement, 1) for model in second.others]
     assert indices[0] < indices[1] < indices[2]
     third = result_of(file, {"test": other}, panel=frozen)
-    assert (
-        "cut to the panel's range" in {c.name: c for c in third.finding().checks}["the model lies inside the panel's range"].note
-    )
+    assert "cut to the panel's range" in check_of(third, "inside-panel").note
 
 
 def test_the_page_has_bars_components_ablations_and_the_gallery(file, tmp_path):
@@ -453,11 +479,11 @@ def test_the_page_has_bars_components_ablations_and_the_gallery(file, tmp_path):
 
 def test_files_that_are_something_else_are_refused(file, tmp_path):
     with pytest.raises(SettingError, match="calibration"):
-        sdi._severities(str(tmp_path / "none.json"))
+        read_severities(str(tmp_path / "none.json"))
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(DataError, match="does not hold severities"):
-        sdi._severities(str(tmp_path / "other.json"))
-    with pytest.raises(DataError, match="does not hold an SDI panel"):
+    with pytest.raises(DataError, match="holds no severities"):
+        read_severities(str(tmp_path / "other.json"))
+    with pytest.raises(DataError, match="holds no SDI panel"):
         sdi.Panel.read(tmp_path / "other.json")
     with pytest.raises(SettingError, match="boarder"):
-        sdi._severities(file, ["boarder"])
+        read_severities(file, ["boarder"])

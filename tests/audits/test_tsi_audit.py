@@ -10,11 +10,15 @@ import pytest
 from PIL import Image
 
 from rightreasons import testing
-from rightreasons.audits import _overlay, _tsi_arrays, _tsi_compare, _tsi_tables, audit, audit_all, tsi
+from rightreasons.audits import _overlay, audit, audit_all, tsi
 from rightreasons.audits._pull import FOLLOWS
+from rightreasons.audits.tsi import arrays as names
+from rightreasons.audits.tsi import tables
+from rightreasons.audits.tsi.compare import compare, coverage_names
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence
+from rightreasons.families import settings_of
 from rightreasons.measurements import load_measurement, save_measurement, scalars
 from rightreasons.stats import tokens
 
@@ -112,6 +116,10 @@ def value(finding, start):
     return next(e for e in finding.estimates if e.name.startswith(start))
 
 
+def check_of(finding, id):
+    return next(c for c in finding.checks if c.id == id)
+
+
 def exhibit(finding, start):
     return next(e for e in finding.exhibits if e.title.startswith(start))
 
@@ -182,7 +190,7 @@ def test_coverage_groups_are_quarters_of_what_is_admissible():
     for small in (4, 16, 36, 49, 64, 256):
         edges = tokens.coverage_edges(small)
         assert edges[-1] * 196 <= 160 * small < (edges[-1] + 1) * 196
-        assert _tsi_compare.coverage_names(small)[-1] == f"over {edges[-1]} tokens"
+        assert coverage_names(small)[-1] == f"over {edges[-1]} tokens"
 
 
 def test_a_core_region_holds_the_largest_tokens(rng):
@@ -279,8 +287,8 @@ def test_the_chance_line_is_the_share_of_tokens_outside_and_decides_nothing(rng)
     result = run({"test": evidence_of(rng.random(N) < 0.6), "baseline": evidence_of(seed=1)})
     c, m = result.comparison, result.test[0]
     usable = m.admissible & ~np.isnan(m.maximum)
-    assert c.chance[0] == pytest.approx(1 - m.covered[usable].mean() / T)
-    assert c.share[0].value < c.chance[0] and result.verdict == "shortcut"
+    assert c.overall.chance == pytest.approx(1 - m.images.covered[usable].mean() / T)
+    assert c.overall.share.value < c.overall.chance and result.verdict == "shortcut"
 
 
 def test_without_anything_to_compare_with_a_tolerance_decides_where_it_was_calibrated(rng):
@@ -289,7 +297,7 @@ def test_without_anything_to_compare_with_a_tolerance_decides_where_it_was_calib
     assert finding.verdict == "shortcut" and "25% that models without such a cue stay below" in finding.sentence
     assert exhibit(finding, "How often").reference_label == "tolerance"
     assert run(evidence_of()).finding().verdict == "no evidence"
-    share = run(models).comparison.share[0].value
+    share = run(models).comparison.overall.share.value
     near = run(models, tolerance=share).finding()
     assert near.verdict == "inconclusive" and "neither clearly above nor below" in near.sentence
     other = run(models, rectify="abs").finding()  # another measure of influence
@@ -305,10 +313,10 @@ def test_clean_twins_on_the_same_images_can_be_compared_with(rng):
     for twin in (gone, 1 - cue):
         result = run(evidence_of(on_cue, twin=twin))
         assert result.comparison.against == "twins" and result.verdict == "shortcut"
-        assert result.comparison.images[0] <= (cue == label).sum()  # only images whose cue agrees can fall
+        assert result.comparison.overall.images <= (cue == label).sum()  # only images whose cue agrees can fall
     assert run(evidence_of(twin=gone)).verdict == "no evidence"
     nothing_known = run(evidence_of(on_cue, twin=1 - cue, training=False))
-    assert nothing_known.comparison.against == "" and "stand for a label" in nothing_known.test[0].twin_reason
+    assert nothing_known.comparison.against == "" and "stand for a label" in nothing_known.test[0].twins.reason
     cleaned = run(evidence_of(on_cue, twin=gone, training=False))
     assert cleaned.comparison.against == "twins" and cleaned.verdict == "shortcut"
     with pytest.raises(NotRun, match="no twins"):
@@ -326,8 +334,11 @@ def test_false_alarms_stay_near_the_nominal_level(subjects):
     alarms, worlds = 0, 300
     for seed in range(worlds):
         rng = np.random.default_rng([11, seed])
-        pair = [replace(m, maximum=np.where(rng.random(who.max() + 1)[who] < 0.4, 2.0, 0.5)) for _ in range(2)]
-        found = _tsi_compare.compare(pair[:1], pair[1:], "baseline", rng=rng, B=400, level=0.95)
+        pair = []
+        for _ in range(2):
+            maximum = np.where(rng.random(who.max() + 1)[who] < 0.4, 2.0, 0.5)
+            pair.append(replace(m, scores=replace(m.scores, maximum=maximum)))
+        found = compare(pair[:1], pair[1:], "baseline", rng=rng, B=400, level=0.95)
         alarms += bool(found.significant(0.0))
     # One-sided 2.5 %; 6 % of 300 would have a probability below 0.1 %.
     assert alarms / worlds < 0.06
@@ -338,7 +349,7 @@ def test_subjects_are_drawn_as_a_whole(rng):
     rows = {"subject": np.repeat([f"s{i}" for i in range(20)], 8)}
     whole = run({"test": evidence_of(on_cue, **rows), "baseline": evidence_of(seed=1, **rows)})
     alone = run({"test": evidence_of(on_cue), "baseline": evidence_of(seed=1)})
-    width = [i.high - i.low for i in (whole.comparison.difference[0], alone.comparison.difference[0])]
+    width = [i.high - i.low for i in (whole.comparison.overall.difference, alone.comparison.overall.difference)]
     assert width[0] > 1.8 * width[1]
     finding = whole.finding()
     assert finding.n_rows == N and finding.n_subjects == 20
@@ -357,7 +368,7 @@ def test_several_balanced_seeds_tell_how_much_seeds_differ(rng):
     steady = [noisy(0.05, k) for k in range(4)]
     assert run({"test": evidence_of(rng.random(N) < 0.45), "baseline": steady}).verdict == "shortcut"
     one = run({"test": evidence_of(rng.random(N) < 0.45), "baseline": steady[:1]}).finding()
-    assert next(c for c in one.checks if "balanced seeds" in c.name).passed is None
+    assert check_of(one, "above-seeds").passed is None
 
 
 def test_a_region_that_nobody_drew_only_describes(rng):
@@ -366,7 +377,7 @@ def test_a_region_that_nobody_drew_only_describes(rng):
     for region in ("attention", "fov"):
         finding = run(models, region=region).finding()
         assert finding.verdict is None and "This describes" in finding.sentence
-    assert run(models, region="attention", top=7).test[0].covered.tolist() == [7] * N
+    assert run(models, region="attention", top=7).test[0].images.covered.tolist() == [7] * N
 
 
 def test_other_rows_than_test_only_describe_and_give_weights_for_training(rng):
@@ -393,11 +404,11 @@ def test_large_objects_are_their_own_group_and_leave_every_mean():
     on_cue[:20] = True
     result = run(evidence_of(on_cue, share))
     m = result.test[0]
-    assert (tokens.coverage_group(m.covered[:20], T) == 4).all()
-    assert m.share.value == 0.0 and m.share.high > 0
-    rows = {tuple(key[1:3]): numbers for *key, _, numbers in _tsi_tables.by_coverage(result.panel) if key[0] == "M-TSI"}
-    assert rows["all images", "over 160 tokens"]["n"] == 20
-    assert rows["all images", "all sizes"]["n"] == N - 20
+    assert (tokens.coverage_group(m.images.covered[:20], T) == 4).all()
+    assert m.means.above.value == 0.0 and m.means.above.high > 0
+    rows = {(r.images, r.group): r.summary for r in tables.by_coverage(result.panel) if r.metric == "M-TSI"}
+    assert rows["all images", "over 160 tokens"].n == 20
+    assert rows["all images", "all sizes"].n == N - 20
     assert result.problems["problem"].value_counts()["covers nearly the whole image"] == 20
 
 
@@ -409,24 +420,25 @@ def test_group_means_are_those_of_a_plain_loop(rng):
     both = list(result.panel.models)
     assert result.panel.names == ("tested", "second")
     edges = [0, 40, 80, 120, 160, 196]
-    for metric, subset, size, model, numbers in _tsi_tables.by_coverage(result.panel):
-        m = both[result.panel.names.index(model)]
-        scores = m.maximum if metric == "M-TSI" else m.average
+    for row in tables.by_coverage(result.panel):
+        subset, size, summary = row.images, row.group, row.summary
+        m = both[result.panel.names.index(row.model)]
+        scores = m.maximum if row.metric == "M-TSI" else m.average
         chosen = []
         for i in range(N):
-            correct = both[0].right[i] == 1 and both[1].right[i] == 1
+            correct = both[0].images.right[i] == 1 and both[1].images.right[i] == 1
             if (subset.startswith("right") and not correct) or (subset.startswith("wrong") and correct):
                 continue
-            covered = m.covered[i]
+            covered = m.images.covered[i]
             quarter = next(k for k in range(5) if edges[k] < covered <= edges[k + 1])
-            wanted = (size == "all sizes" and quarter < 4) or size == _tsi_compare.coverage_names(T)[quarter]
+            wanted = (size == "all sizes" and quarter < 4) or size == coverage_names(T)[quarter]
             if wanted and not math.isnan(scores[i]):
                 chosen.append(scores[i])
-        assert numbers["n"] == len(chosen)
+        assert summary.n == len(chosen)
         if len(chosen) > 1:
-            assert numbers["mean"] == pytest.approx(np.mean(chosen), abs=1e-10)
-            assert numbers["sd"] == pytest.approx(np.std(chosen, ddof=1), abs=1e-10)
-            assert numbers["median"] == pytest.approx(np.median(chosen), abs=1e-10)
+            assert summary.mean == pytest.approx(np.mean(chosen), abs=1e-10)
+            assert summary.sd == pytest.approx(np.std(chosen, ddof=1), abs=1e-10)
+            assert summary.median == pytest.approx(np.median(chosen), abs=1e-10)
     table = exhibit(result.finding(), "TSI by correctness")
     assert "second: mean" in table.columns and len(table.rows) == 2 * 3 * 6
 
@@ -438,9 +450,8 @@ def test_confidence_falls_into_fixed_bins():
     models = Evidence.from_arrays(cohort, {"logits": logits, "tokens@box": boxes(4)}, classes=[0, 1, 2, 3, 4])
     models.put("test", INFLUENCE, influence_of(boxes(4), np.zeros(4)))
     result = run(models)
-    counts = {
-        key[2]: n["n"] for *key, n in _tsi_tables.by_confidence(result.panel) if key[0] == "M-TSI" and key[1] == "all images"
-    }
+    rows = [r for r in tables.by_confidence(result.panel) if r.metric == "M-TSI" and r.images == "all images"]
+    counts = {row.group: row.summary.n for row in rows}
     assert list(counts.values()) == [1, 1, 1, 1]
     assert list(counts) == ["0%–25%", "25%–50%", "50%–75%", "75%–100%"]
 
@@ -479,8 +490,8 @@ def test_annotation_problems_are_listed():
     assert listed["r0"] == "lies outside the crop"
     assert listed["r1"] == "covers 1 token at most"
     assert listed["r2"] == "has no annotation"
-    assert result.test[0].covered[[0, 1, 2]].tolist() == [0, 1, -1]
-    assert run(evidence_of(share=share), least_share=0.5).test[0].covered[1] == 0
+    assert result.test[0].images.covered[[0, 1, 2]].tolist() == [0, 1, -1]
+    assert run(evidence_of(share=share), least_share=0.5).test[0].images.covered[1] == 0
 
 
 def test_the_mask_is_compared_with_the_box(rng):
@@ -488,16 +499,16 @@ def test_the_mask_is_compared_with_the_box(rng):
     mask = share * (rng.random(share.shape) < 0.7)
     result = run(evidence_of(share=share, mask=mask))
     m = result.test[0]
-    assert (m.region, m.other) == ("box", "mask")
+    assert (m.influence.region, m.other.name) == ("box", "mask")
     expected = tsi.spuriosity(influence_of(share, np.zeros(N)), mask > 0)
-    np.testing.assert_allclose(m.other_maximum, expected[1], atol=1e-10)
+    np.testing.assert_allclose(m.other.scores.maximum, expected[1], atol=1e-10)
     change = value(result.finding(), "M-TSI, mask minus box")
     assert change.value > 0  # a tighter annotation leaves strong tokens outside
     assert exhibit(result.finding(), "The mask instead of the box")
     swapped = run(evidence_of(share=share, mask=mask), region="mask").test[0]
-    assert (swapped.region, swapped.other) == ("mask", "box")
+    assert (swapped.influence.region, swapped.other.name) == ("mask", "box")
     nan = np.full_like(share, np.nan)
-    assert run(evidence_of(share=nan, mask=mask)).test[0].region == "mask"
+    assert run(evidence_of(share=nan, mask=mask)).test[0].influence.region == "mask"
 
 
 # ---- extras --------------------------------------------------------------------------------------------------------------
@@ -520,7 +531,7 @@ def everything(rng, on_cue):
         "maps@rollout": attention**2,
         "maps@gradcam(explain=label)": rng.normal(size=(N, *GRID)),
     }
-    for k, top in enumerate(_tsi_arrays.DELETED):
+    for k, top in enumerate(names.DELETED):
         found[f"logits@drop(explain=label,map=token_influence,top={top})"] = lose(0.05 * (k + 1) + 0.01 * rng.random(N))
         found[f"logits@drop(explain=label,map=gradcam,top={top})"] = lose(0.02 * (k + 1) + 0.01 * rng.random(N))
         found[f"logits@drop(draw=0,map=random,top={top})"] = lose(0.005 * rng.random(N))
@@ -545,19 +556,19 @@ def test_every_array_that_is_asked_for_is_used(rng):
     models = evidence_of(on_cue, arrays=arrays, follows=0.0)
     result = run(models, extras=("all",), draws=DRAWS)
     m, finding = result.test[0], result.finding()
-    assert m.notes == ()
-    assert m.substitute == ("attention", "rollout", "gradcam")
-    assert m.deletion == ("token_influence", "gradcam", "random") and m.noise_draws == DRAWS
+    assert m.extras.notes == ()
+    assert m.extras.substitutes.name == ("attention", "rollout", "gradcam")
+    assert m.extras.deletion.by == ("token_influence", "gradcam", "random") and m.extras.noise.draws == DRAWS
     p = 1 / (1 + np.exp(-2))
-    assert m.noise[on_cue] == pytest.approx(np.full(on_cue.sum(), 4.0), rel=1e-4)
-    assert m.probability == pytest.approx(np.full(N, p))
+    assert m.extras.noise.index[on_cue] == pytest.approx(np.full(on_cue.sum(), 4.0), rel=1e-4)
+    assert m.images.probability == pytest.approx(np.full(N, p))
 
     curves = exhibit(finding, "Probability lost")
     assert all(a > b for a, b in zip(curves.series["token influence"].y, curves.series["gradcam"].y, strict=True))
     assert value(finding, "influence over gradcam, top 20").low > 0
     kept = exhibit(finding, "What the object alone").series["accuracy"]
     assert kept[0] == 1.0 and kept[1] == pytest.approx((~on_cue)[m.admissible].mean())
-    assert np.isnan(m.kept[1][0])
+    assert np.isnan(m.extras.kept.outside[0])
     missing = exhibit(finding, "Is a missing patch")
     assert [row[0] for row in missing.rows] == ["dropped", "filled (zero)", "filled (mean)", "filled (blur)"]
     assert missing.rows[0][1].value == 1.0
@@ -572,22 +583,22 @@ def test_every_array_that_is_asked_for_is_used(rng):
 
 def test_what_was_asked_for_and_is_not_there_is_said(rng):
     result = run(evidence_of(), extras=["deletion", "noise"])
-    assert any("no deletion curve of gradcam" in note for note in result.test[0].notes)
-    assert any("noise spuriousity" in note for note in result.test[0].notes)
-    assert not any("attention" in note for note in result.test[0].notes)  # substitutes were not asked for
-    checks = [c for c in result.finding().checks if c.name == "all that was asked for was extracted"]
+    assert any("no deletion curve of gradcam" in note for note in result.test[0].extras.notes)
+    assert any("noise spuriousity" in note for note in result.test[0].extras.notes)
+    assert not any("attention" in note for note in result.test[0].extras.notes)  # substitutes were not asked for
+    checks = [c for c in result.finding().checks if c.id == "extracted"]
     assert len(checks) == 4 and all(c.passed is None for c in checks)
-    assert run(evidence_of()).test[0].notes == ()
+    assert run(evidence_of()).test[0].extras.notes == ()
 
 
 def test_correlations_are_those_of_numpy(rng):
     a, b = rng.normal(size=50), rng.normal(size=50)
     a[:4] = np.nan
-    r, s, n = _tsi_tables.correlation(a, b)
-    assert n == 46 and r == pytest.approx(np.corrcoef(a[4:], b[4:])[0, 1], abs=1e-10)
+    found = tables.correlation(a, b)
+    assert found.n == 46 and found.pearson == pytest.approx(np.corrcoef(a[4:], b[4:])[0, 1], abs=1e-10)
     ranks = [np.argsort(np.argsort(v[4:])) for v in (a, b)]
-    assert s == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-10)
-    assert np.isnan(_tsi_tables.correlation(a[:5], b[:5])[0])
+    assert found.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-10)
+    assert np.isnan(tables.correlation(a[:5], b[:5]).pearson)
 
 
 def test_the_default_needs_are_light():
@@ -596,7 +607,7 @@ def test_the_default_needs_are_light():
     patched = {n.array for n in tsi.needs(maps="token_influence(by=occlusion,patch=8)", region="box")}
     assert "tokens@box(patch=8)" in patched and "maps@token_influence(by=occlusion,explain=label,patch=8)" in patched
     assert [role.name for role in tsi.roles()] == ["baseline"] and tsi.roles(against="twins") == ()
-    assert "attribute" not in tsi.measure.__kwdefaults__  # one finding a case, whatever the attributes
+    assert "attribute" not in settings_of(tsi.measure)  # one finding a case, whatever the attributes
 
 
 def test_influence_on_the_predicted_class_and_other_arrays_can_be_used(rng):
@@ -606,8 +617,8 @@ def test_influence_on_the_predicted_class_and_other_arrays_can_be_used(rng):
     screened[:, :2] = np.nan
     models.put("test", "screened@token_influence(explain=label,keep=24,region=box)", screened)
     m = run(models, explain="predicted").test[0]
-    assert m.share.value > 0.95
-    assert m.probability == pytest.approx(m.confidence)
+    assert m.means.above.value > 0.95
+    assert m.images.probability == pytest.approx(m.images.confidence)
     m = run(models, maps="screened@token_influence(keep=24,region=box)").test[0]
     assert np.isnan(m.average).all() and (~np.isnan(m.maximum)).any()
 
@@ -623,10 +634,10 @@ def test_undefined_images_are_counted_and_too_many_of_them_decide_nothing(rng):
     models = Evidence.from_arrays(models.on("test").cohort, {"logits": models["logits"], "tokens@box": share, INFLUENCE: z})
     result = run({"test": models, "baseline": evidence_of(seed=1)})
     m = result.test[0]
-    assert np.isnan(m.maximum[: N // 4]).all() and m.only_outside[: N // 4].all()
+    assert np.isnan(m.maximum[: N // 4]).all() and m.support.only_outside[: N // 4].all()
     assert result.comparison.undefined == m.admissible[: N // 4].sum() > 0
     assert result.verdict == "shortcut"
-    check = next(c for c in result.finding().checks if "defined on at least half" in c.name)
+    check = check_of(result.finding(), "enough-defined")
     assert "only tokens outside support the class" in check.note
     z[share > 0] = -0.1
     models = Evidence.from_arrays(models.on("test").cohort, {"logits": models["logits"], "tokens@box": share, INFLUENCE: z})
@@ -640,7 +651,7 @@ def test_flat_influence_is_told_from_rounding():
     z = 1e-8 * influence_of(boxes(), np.ones(N))
     flat = Evidence.from_arrays(models.on("test").cohort, {"logits": models["logits"], "tokens@box": boxes(), INFLUENCE: z})
     finding = run(flat).finding()
-    assert next(c for c in finding.checks if "rounding" in c.name).passed is False
+    assert check_of(finding, "above-rounding").passed is False
 
 
 def test_what_cannot_run_says_why(rng):
@@ -702,7 +713,7 @@ def test_the_gallery_shows_the_highest_first_with_object_and_influence(tmp_path,
     assert min(shown) < 1 < max(shown)
     assert "decided" in gallery.items[0].caption
     (tmp_path / "0.png").unlink()
-    assert "0.png" in run(models, pictures=40).test[0].no_pictures
+    assert "0.png" in run(models, pictures=40).test[0].pictures.reason
 
 
 def test_an_overlay_has_the_object_outlined_and_the_strongest_token_warm():
@@ -721,11 +732,38 @@ def test_a_measurement_survives_its_file(tmp_path, rng):
     m = run(models, extras=("all",), draws=DRAWS).test[0]
     again = load_measurement(tsi.Measurement, save_measurement(m, tmp_path / "m.npz"))
     np.testing.assert_array_equal(again.maximum, m.maximum)
-    assert again.share == m.share and again.deletion == m.deletion and again.id.tolist() == m.id.tolist()
+    assert again.means == m.means and again.extras.deletion.by == m.extras.deletion.by
+    assert again.images.id.tolist() == m.images.id.tolist()
     columns = scalars(m)
     assert {"share_above_1", "share_above_1_low", "mean_M_TSI", "median_NSI", "accuracy_inside_alone"} <= set(columns)
-    results = [tsi.conclude({"test": [one]}, rng=np.random.default_rng(0), B=50).comparison.share for one in (m, again)]
-    assert results[0] == results[1]
+    results = [tsi.conclude({"test": [one]}, rng=np.random.default_rng(0), B=50).comparison.overall for one in (m, again)]
+    assert results[0].share == results[1].share
+
+
+def test_the_columns_of_a_studys_table_stay_as_they_are():
+    on_cue = np.random.default_rng(1).random(N) < 0.5
+    models = evidence_of(on_cue, arrays=everything(np.random.default_rng(2), on_cue))
+    m = tsi.measure(models, rng=np.random.default_rng(0), extras=("all",), draws=DRAWS, B=50, pictures=0)
+    columns = scalars(m)
+    assert columns.pop("region") == "box"
+    expected = {
+        "tokens": 196,
+        "n": 160,
+        "share_above_1": 0.4875,
+        "share_above_1_low": 0.39171875,
+        "share_above_1_high": 0.5423437499999999,
+        "mean_M_TSI": 1.5279043802398873,
+        "mean_M_TSI_low": 1.241231103665598,
+        "mean_M_TSI_high": 1.6902110391805638,
+        "mean_A_TSI": 0.052548437928201575,
+        "mean_A_TSI_low": 0.048142561047497805,
+        "mean_A_TSI_high": 0.05530559909446222,
+        "median_NSI": 0.4480770600618212,
+        "accuracy_inside_alone": 0.5125,
+        "accuracy_outside_alone": 0.49056603773584906,
+    }
+    assert list(columns) == list(expected)
+    assert columns == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_contract_is_kept(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rightreasons.audits._sdi_severities import Severities, Severity  # noqa: E402
+from rightreasons.audits.sdi.severities import Severities, Severity  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.mitigations import ccr  # noqa: E402
 from rightreasons.mitigations._check import world  # noqa: E402

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from rightreasons import perturbations  # noqa: E402
-from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities  # noqa: E402
+from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities  # noqa: E402
 from rightreasons.data import images  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402

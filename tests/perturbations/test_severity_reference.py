@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rightreasons.audits._sdi_severities import DEPENDS, KEPT, REDUCED
+from rightreasons.audits.sdi.severities import DEPENDS, KEPT, REDUCED
 from rightreasons.perturbations import calibration
 
 pytestmark = pytest.mark.torch

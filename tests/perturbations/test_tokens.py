@@ -124,15 +124,16 @@ def test_a_network_without_tokens_needs_the_size_of_a_cell(rows):
 
 def test_missingness_is_checked_for_a_vit_and_for_a_cnn(vit, rows, monkeypatch):
     """The ViT leaves out the tokens whose patches are filled; a CNN can only fill."""
-    monkeypatch.setattr("rightreasons.audits._tsi_arrays.MISSING", 5)
+    monkeypatch.setattr("rightreasons.audits.tsi.arrays.MISSING", 5)
     cnn = Classifier.load("rightreasons.models.small:small_cnn", num_classes=2, size=(16, 16), width=4)
     for model, maps in ((vit, "token_influence"), (cnn, "token_influence(by=occlusion,patch=4)")):
         settings = {"maps": maps, "extras": ["missingness"]}
         needs = [n for n in needs_of(["tsi"], {"tsi": settings}) if n.role == "test" and n.cohort == "test"]
         found = audit("tsi", extract(model, {"test": rows}, needs, **QUICK), **settings)
         filled = ("filled (zero)", "filled (mean)", "filled (blur)")
-        assert found.test[0].missing == (("dropped", *filled) if model is vit else filled)
-        assert np.ptp(found.test[0].missing_lost, axis=0).max() > 0
+        missing = found.test[0].extras.missingness
+        assert missing.way == (("dropped", *filled) if model is vit else filled)
+        assert np.ptp(missing.lost, axis=0).max() > 0
 
 
 def test_a_table_without_boxes_is_refused_before_anything_runs(vit, rows):

@@ -350,7 +350,7 @@ def test_an_artefact_of_a_unit_that_is_gone_is_named(study: Study, file: str, it
     assert gaps[0].unit == unit and gaps[0].item.startswith(item)
 
 
-@pytest.mark.parametrize("array", ["s_nc", "r_sc", "auc_drop", "components"])
+@pytest.mark.parametrize("array", ["features.s_nc.value", "features.r_sc.value", "probe.drop.value", "component_draws"])
 def test_a_probe_that_is_gone_is_named(study: Study, array: str) -> None:
     unit = study.units[0]
     _without(study.path(unit) / "measurements" / "sdi.npz", array)

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, Severities
-from rightreasons.audits._sdi_severities import severities as read_severities
+from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, Severities, read_severities
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.families import member

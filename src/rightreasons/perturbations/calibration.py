@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rightreasons import perturbations
-from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities, Severity
+from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, EXCLUDED, FIELD, KEPT, REDUCED, REFERENCE, Severities, Severity
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError

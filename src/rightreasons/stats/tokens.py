@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,6 +16,7 @@ Bools = NDArray[np.bool_]
 RECTIFY = ("positive", "signed", "abs")
 # Objects that cover more of the image leave too little outside to compare with (sec. 3.2: over 160 of 196 tokens).
 ADMISSIBLE = (160, 196)
+TOO_LARGE = 4  # the coverage group of such objects
 REASONS = (
     "",
     "the object covers no token",
@@ -48,7 +51,7 @@ def why_undefined(influence: ArrayLike, inside: ArrayLike, rectify: str = "posit
 
 
 def strongest_outside(influence: ArrayLike, inside: ArrayLike) -> Floats:
-    """1 where the token of largest |influence| lies outside 0 where inside; NaN where all are 0 or a side is empty."""
+    """(n,) 1 where the token of largest |influence| lies outside, 0 inside; NaN where all are 0 or a side is empty."""
     z, core = _tokens(influence, inside, "abs")
     place = np.where(np.isnan(z), -1.0, z).argmax(axis=1)
     rows = np.arange(len(z))
@@ -63,23 +66,28 @@ def only_outside(influence: ArrayLike, inside: ArrayLike) -> Bools:
         return (_largest(z, core) <= 0) & (_largest(z, ~core) > 0)
 
 
-def noise_spuriosity(original: ArrayLike, core: ArrayLike, outside: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """NSI (eq. 3, 4) with its two changes, each (n,): confidence lost by noise in the object, and outside it.
+class NoiseSpuriosity(NamedTuple):
+    """NSI (eq. 3, 4) with its two changes, each (n,): confidence lost by noise in the object, and outside it."""
+
+    nsi: Floats
+    lost_core: Floats
+    lost_outside: Floats
+
+
+def noise_spuriosity(original: ArrayLike, core: ArrayLike, outside: ArrayLike) -> NoiseSpuriosity:
+    """NSI from the confidence in a class without noise, with noise in the object, and with noise outside it.
 
     Parameters
     ----------
     original : (n,) confidence in the class
     core, outside : (K, n) the same with noise there, one row a draw; the mean over draws counts
     """
-    confidence = np.asarray(original, dtype=np.float64)
-    lost_core, lost_outside = (
-        confidence - np.atleast_2d(np.asarray(noisy, dtype=np.float64)).mean(axis=0) for noisy in (core, outside)
-    )
-    return _ratio(lost_outside, lost_core), lost_core, lost_outside
+    lost_core, lost_outside = _lost(original, core), _lost(original, outside)
+    return NoiseSpuriosity(_ratio(lost_outside, lost_core), lost_core, lost_outside)
 
 
 def core_region(maps: ArrayLike, top: int) -> Bools:
-    """The `top` tokens of largest value as a region, (n, T) (App. C.4); of equal ones the first."""
+    """The `top` tokens of largest value as a region, (n, T) (App. C.4); ties go to the first."""
     flat = _flat(maps)
     if not 1 <= top <= flat.shape[1]:
         raise SettingError(f"top={top} tokens of {flat.shape[1]}: give 1 to {flat.shape[1]}")
@@ -96,9 +104,15 @@ def coverage_edges(T: int) -> NDArray[np.int64]:
 
 
 def coverage_group(covered: ArrayLike, T: int) -> NDArray[np.int64]:
-    """Quarter 0..3 of each object by the tokens that it covers, (n,); 4 where it covers too many, -1 where none."""
+    """Quarter 0..3 of each object by the tokens that it covers, (n,); 4 (`TOO_LARGE`) where it covers too many, -1 where none."""
     tokens = np.asarray(covered)
     return np.where(tokens < 1, -1, np.searchsorted(coverage_edges(T)[1:], tokens, side="left"))
+
+
+def is_admissible(group: ArrayLike) -> Bools:
+    """Coverage groups (n,) of objects that cover a token and not too many."""
+    quarter = np.asarray(group)
+    return (quarter >= 0) & (quarter < TOO_LARGE)
 
 
 def sample_weights(maximum: ArrayLike, label: ArrayLike | None = None, *, power: float = 1.0, least: float = 0.1) -> Floats:
@@ -138,8 +152,11 @@ def _tokens(influence: ArrayLike, inside: ArrayLike, rectify: str) -> tuple[Floa
         raise DataError(f"found influence of shape {shape} and inside of shape {core.shape}; give both over the same tokens")
     if np.isinf(z).any():
         raise DataError(f"influence is infinite in row {int(np.isinf(z).any(axis=1).argmax())}: extract it again")
-    rectified = np.maximum(z, 0) if rectify == "positive" else np.abs(z) if rectify == "abs" else z
-    return rectified, core.reshape(z.shape)
+    if rectify == "positive":
+        z = np.maximum(z, 0)
+    elif rectify == "abs":
+        z = np.abs(z)
+    return z, core.reshape(z.shape)
 
 
 def _flat(maps: ArrayLike) -> Floats:
@@ -147,6 +164,12 @@ def _flat(maps: ArrayLike) -> Floats:
     if z.ndim < 2:
         raise DataError(f"found maps of shape {z.shape}; give (n, T) or (n, *grid), the first axis images")
     return z.reshape(len(z), int(np.prod(z.shape[1:])))
+
+
+def _lost(original: ArrayLike, noisy: ArrayLike) -> Floats:
+    """(n,) confidence lost on average over draws."""
+    confidence, draws = np.asarray(original, dtype=np.float64), np.atleast_2d(np.asarray(noisy, dtype=np.float64))
+    return confidence - draws.mean(axis=0)
 
 
 def _mean(z: Floats, where: Bools, number: NDArray) -> Floats:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from rightreasons.audits.sdi import INDEX_NAMES
 from rightreasons.errors import DataError, EvidenceError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Scatter, Table, file_name
@@ -26,10 +27,10 @@ PLACE, SHOWN = "explainability", "tables and figures"
 SDI, CCR, FOCUS = "sdi", "ccr", "focus"
 # Array of SDI's measurement → what it is in the checklist.
 PROBES = {
-    "s_nc": "probe 1, sensitivities",
-    "r_sc": "probe 2, ratios",
-    "auc_drop": "probe 3, the cue's probe",
-    "components": "components",
+    "features.s_nc.value": "probe 1, sensitivities",
+    "features.r_sc.value": "probe 2, ratios",
+    "probe.drop.value": "probe 3, the cue's probe",
+    "component_draws": "components",
 }
 AGAIN = "run rightreasons sweep again"
 
@@ -194,7 +195,7 @@ def _indices(study: Study) -> Iterator[Gap]:
         return
     frame = pd.read_parquet(file)
     for audit in _of(study, SDI):
-        rows = frame[(frame["audit"] == audit) & frame["estimate"].astype(str).str.startswith("SDI (") & frame["value"].notna()]
+        rows = frame[(frame["audit"] == audit) & frame["estimate"].isin(INDEX_NAMES) & frame["value"].notna()]
         known = set(rows["model"])
         for unit in study.units:
             if "test" in study.roles(unit, audit) and study.status(unit) == DONE and unit not in known:

@@ -1,17 +1,15 @@
-"""How strong each operator of SDI is: calibrated once on a baseline, stored as JSON, the same for every model after it."""
+"""How strong each operator of SDI is (sec. IV-F): calibrated once on a baseline, stored as JSON, then the same for all models."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from rightreasons.errors import DataError, SettingError
+from rightreasons.audits.sdi import stored
+from rightreasons.errors import SettingError
 from rightreasons.evidence import Recipe
 from rightreasons.families import suggest
-from rightreasons.files import write
 
 REFERENCE = {
     "border": 0.3,
@@ -44,12 +42,12 @@ class Severity:
 
     Attributes
     ----------
-    drop, drop_reference : AUC on validation rows less that under the operator at this severity, of the baseline and of the
+    drop, drop_reference : fall of the AUC on validation rows under the operator at this severity, for the baseline and for the
         cue-balanced reference; None where there is none
     change : mean root mean square change of a pixel in [0, 1] at this severity
     content : content operator → severity at which pixels change as much; operators that cannot reach it are left out
     status : kept at s_ref, reduced, kept although the baseline's AUC falls ("baseline depends on it"), or excluded
-    resolved : False where the baseline's AUC falls too much and neither a balanced reference nor a mask says why
+    resolved : False where the baseline's AUC falls too far and neither a balanced reference nor a mask says why
     """
 
     operator: str
@@ -69,9 +67,9 @@ class Severities:
 
     Attributes
     ----------
-    references : reference severities that are not the operators' own
+    references : reference severities that were given in place of the operators' own
     calibrated : False for reference severities that no baseline has seen
-    pictures : (operator, severity, PNG in base64) of one example image; before them some of FIELD
+    pictures : (operator, severity, PNG in base64) of one example image, after some pictures of the field of view (`FIELD`)
     """
 
     operators: tuple[Severity, ...]
@@ -91,53 +89,42 @@ class Severities:
         return tuple(o for o in self.operators if o.status != EXCLUDED)
 
     def save(self, path: str | Path) -> Path:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
-        write(path, text.encode())
-        return path
+        return stored.save(path, FORMAT, asdict(self))
 
     @classmethod
     def read(cls, path: str | Path) -> Severities:
-        try:
-            told = json.loads(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise SettingError(f"no severities in {path}: make them with rightreasons.perturbations.calibration") from error
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} is not JSON ({error}): make the severities again") from error
-        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
-            raise DataError(f"{path} does not hold severities ({FORMAT!r} expected): make them again")
-        told["operators"] = tuple(Severity(**o) for o in told["operators"])
-        told["pictures"] = tuple((str(o), float(s), str(p)) for o, s, p in told["pictures"])
-        return cls(**told)
+        content = stored.read(path, FORMAT, "severities", "make them with rightreasons.perturbations.calibration")
+        content["operators"] = tuple(Severity(**operator) for operator in content["operators"])
+        content["pictures"] = tuple((str(name), float(severity), str(png)) for name, severity, png in content["pictures"])
+        return cls(**content)
 
 
-def severities(source: str | Path | None = None, operators: Sequence[str] | None = None) -> Severities:
+def read_severities(source: str | Path | None = None, operators: Sequence[str] | None = None) -> Severities:
     """The severities of a file; without one the reference severities, which no baseline has seen.
 
     Parameters
     ----------
     operators : the nuisance operators to use; all by default
     """
-    found = Severities.read(source) if source else Severities(tuple(Severity(o, s, dict(CONTENT)) for o, s in REFERENCE.items()))
+    found = Severities.read(source) if source else reference_severities()
     if operators is None:
         return found
-    known = {o.operator: o for o in found.operators}
+    known = {severity.operator: severity for severity in found.operators}
     for name in operators:
         if name not in known:
             raise SettingError(f"no severity for the operator {name!r}; {suggest(name, known)}")
-    chosen: dict[str, Any] = {**found.__dict__, "operators": tuple(known[name] for name in operators)}
-    return Severities(**chosen)
+    return replace(found, operators=tuple(known[name] for name in operators))
+
+
+def reference_severities() -> Severities:
+    return Severities(tuple(Severity(operator, severity, dict(CONTENT)) for operator, severity in REFERENCE.items()))
 
 
 def nuisance_recipe(quantity: str, operator: Severity, draw: int) -> str:
-    """The array of a quantity under a nuisance operator, in the form that evidence keeps."""
-    return _recipe(quantity, operator.operator, operator.severity, draw)
+    """The array of a quantity under a nuisance operator, by the name that evidence keeps it under."""
+    return content_recipe(quantity, operator.operator, operator.severity, draw)
 
 
 def content_recipe(quantity: str, operator: str, severity: float, draw: int) -> str:
-    return _recipe(quantity, operator, severity, draw)
-
-
-def _recipe(quantity: str, operator: str, severity: float, draw: int) -> str:
+    """The same under a content operator."""
     return str(Recipe(quantity, operator, (("draw", draw), ("severity", float(f"{severity:.6g}")))))

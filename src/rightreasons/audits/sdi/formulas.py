@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rightreasons.audits.sdi import stored
 from rightreasons.errors import DataError, SettingError
-from rightreasons.files import write
 from rightreasons.head import Head
 
 COMPONENTS = ("S_nc", "R_sc", "AUC_nc")
@@ -31,16 +31,25 @@ def sensitivity(features: ArrayLike, perturbed: ArrayLike) -> np.ndarray:
 
 
 def ratio(s_nc: ArrayLike, s_c: ArrayLike, epsilon: float = EPSILON) -> np.ndarray:
-    """Nuisance over content sensitivity (eq. 4); NaN where nothing moves under the content operators."""
+    """R_sc, nuisance over content sensitivity (eq. 4); NaN where nothing moves under the content operators."""
     above, below = np.broadcast_arrays(np.asarray(s_nc, dtype=np.float64), np.asarray(s_c, dtype=np.float64))
     return np.divide(above, below + epsilon, out=np.full(above.shape, np.nan), where=below > 0)
+
+
+def p_against(null: float, value: float, draws: np.ndarray) -> float:
+    """Two-sided p that a value is `null`, from its resamples (B,): twice the share of them on the other side."""
+    if math.isnan(value):
+        return math.nan
+    known = draws[~np.isnan(draws)]
+    beyond = np.sum(known <= null) if value > null else np.sum(known >= null)
+    return float(min(1.0, 2 * (1 + beyond) / (len(known) + 1)))
 
 
 def head_read(head: Head, features: ArrayLike) -> np.ndarray:
     """(n, r) the part of the features that the head reads.
 
-    Of a linear head the projection on the row space of its centred weights, because what is added to all logits alike decides
-    nothing; of any other head the centred logits.
+    For a linear head this is the projection on the row space of its centred weights, because what is added to all logits alike
+    decides nothing; for any other head it is the centred logits.
     """
     z = np.asarray(features, dtype=np.float64)
     if not head.is_linear:
@@ -65,33 +74,39 @@ def normalise(components: ArrayLike, panel: ArrayLike) -> np.ndarray:
 def combine(components: ArrayLike, panel: ArrayLike, weights: Sequence[float] = WEIGHTS) -> np.ndarray:
     """(m,) the Shortcut Dependence Index of models with components (m, 3) S_nc, R_sc, AUC_nc (eq. 5).
 
-    A component in which the panel does not vary is left out and the weights are scaled up; a model that lacks one of the others
-    has no index.
+    A component in which the panel does not vary is left out and the other weights are scaled up. A model that lacks one of the
+    remaining components has no index.
 
     Parameters
     ----------
     panel : (2, 3) smallest and largest value of each component over a frozen panel of models
-    weights : alpha, beta and gamma: not negative, of sum 1
+    weights : alpha, beta and gamma, none negative, with sum 1
     """
+    w = check_weights(weights)
+    low, high = _limits(panel)
+    varying = w * (high > low)
+    scaled = normalise(components, panel)
+    if varying.sum() == 0:
+        return np.full(len(scaled), np.nan)
+    total: np.ndarray = np.where(varying > 0, scaled, 0.0) @ (varying / varying.sum())
+    return total
+
+
+def check_weights(weights: Sequence[float]) -> np.ndarray:
+    """(3,) the weights of eq. 5, refused where they are no weights."""
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (3,) or (w < 0).any() or not np.isclose(w.sum(), 1):
         raise SettingError(f"weights={tuple(weights)}: three numbers of at least 0 and of sum 1 expected")
-    low, high = _limits(panel)
-    counts = w * (high > low)
-    scaled = normalise(components, panel)
-    if counts.sum() == 0:
-        return np.full(len(scaled), np.nan)
-    total: np.ndarray = np.where(counts > 0, scaled, 0.0) @ (counts / counts.sum())
-    return total
+    return w
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A named panel of models, frozen: what every later model is held against.
+    """A named panel of models, frozen: every later model is compared with it.
 
     Attributes
     ----------
-    low, high : of each component: first of the features, then of what the head reads
+    low, high : of each component, first in the features, then in what the head reads
     """
 
     name: str
@@ -101,43 +116,35 @@ class Panel:
 
     @classmethod
     def fit(cls, name: str, models: Sequence[str], components: ArrayLike) -> Panel:
-        """From components (m, 2, 3) of the panel's models; values that are undefined are passed over."""
+        """From components (m, 2, 3) of the panel's models; undefined values are passed over."""
         values = np.asarray(components, dtype=np.float64)
         if values.ndim != 3 or values.shape[1:] != (2, 3) or len(values) != len(models):
             raise DataError(f"found components {values.shape} of {len(models)} models, expected (m, 2, 3)")
         known = ~np.isnan(values)
-        low, high = (np.where(known.any(axis=0), f, np.nan) for f in (
-            np.where(known, values, np.inf).min(axis=0), np.where(known, values, -np.inf).max(axis=0)
-        ))  # fmt: skip
-        return cls(name, tuple(models), _plain(low), _plain(high))
+        defined = known.any(axis=0)
+        low = np.where(defined, np.where(known, values, np.inf).min(axis=0), np.nan)
+        high = np.where(defined, np.where(known, values, -np.inf).max(axis=0), np.nan)
+        return cls(name, tuple(models), _none_for_nan(low), _none_for_nan(high))
 
     def limits(self, space: int) -> np.ndarray:
         """(2, 3) for `combine`: space 0 is the features, 1 what the head reads."""
         return np.array([self.low[space], self.high[space]], dtype=np.float64)
 
     def save(self, path: str | Path) -> Path:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, json.dumps({"format": PANEL_FORMAT, **asdict(self)}, indent=1, allow_nan=False).encode())
-        return path
+        return stored.save(path, PANEL_FORMAT, asdict(self))
 
     @classmethod
     def read(cls, path: str | Path) -> Panel:
-        try:
-            told = json.loads(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise SettingError(f"no panel in {path}: fit one on named models and save it") from error
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} is not JSON ({error})") from error
-        if not isinstance(told, dict) or told.pop("format", None) != PANEL_FORMAT:
-            raise DataError(f"{path} does not hold an SDI panel ({PANEL_FORMAT!r} expected)")
-        return cls(
-            told["name"], tuple(told["models"]), tuple(tuple(r) for r in told["low"]), tuple(tuple(r) for r in told["high"])
-        )
+        panel = stored.read(path, PANEL_FORMAT, "SDI panel", "fit one on named models and save it")
+        low, high = tuple(map(tuple, panel["low"])), tuple(map(tuple, panel["high"]))
+        return cls(panel["name"], tuple(panel["models"]), low, high)
 
 
-def _plain(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
-    return tuple(tuple(None if np.isnan(v) else float(v) for v in row) for row in values)
+def _none_for_nan(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
+    """JSON has no NaN."""
+    plain = values.astype(object)
+    plain[np.isnan(values)] = None
+    return tuple(map(tuple, plain.tolist()))
 
 
 def _components(components: ArrayLike) -> np.ndarray:
