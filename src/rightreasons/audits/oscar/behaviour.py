@@ -110,7 +110,8 @@ def leakage_of(evidence: Evidence, view: View, a: Attribute, sample: Resamples) 
     audit = audit.select(rows)
     z, fit_z = view["features"].astype(np.float64), audit["features"].astype(np.float64)
     level, fit_level = view.cohort.attribute(a.name).values, audit.cohort.attribute(a.name).values
-    reading = probes.read(fit_z, audit.label, fit_level, z, view.label, level, target="global", resamples=sample)
+    fitted, judged = probes.Rows(fit_z, audit.label, fit_level), probes.Rows(z, view.label, level)
+    reading = probes.read(fitted, judged, target="global", resamples=sample)
     auc, within = reading.auc or UNKNOWN, reading.within_auc or UNKNOWN
     if evidence.head is None:
         return Leakage(auc, within, reason="the head is not known, so the model cannot decide again")
