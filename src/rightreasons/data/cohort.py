@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.special import expit
 
 from rightreasons.data import images
-from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems, text
+from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, hash_of, read_table, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.display import table
 from rightreasons.errors import DataError, SettingError
@@ -36,14 +36,38 @@ class Cohort:
     """Rows of a frozen table of images.
 
     Made by `Cohort.read` or `Cohort.from_columns`. `select`, `balance` and `bias` give views of rows; `split` names them.
-    Axis 0 of every array is the cohort's rows in its order.
+    Axis 0 of every array is the cohort's rows in its order; nobody can write to them.
+
+    Attributes
+    ----------
+    schema : which column plays which part
+    id : (n,) identifiers as strings, unique
+    label : (n,) codes into `classes`, -1 where the label is missing
+    classes : the label's values
+    label_name : the label's column
+    attributes : names of the attributes; `attribute(name)` has the values
+    splits, subject, case : (n,) names, '' where missing; None where no column plays the part
+    has_images : False for a table of predictions
+    root : folder that relative image references start from
     """
 
     def __init__(self, table: Table, rows: np.ndarray | None = None, name: str = "cohort") -> None:
+        self.name = name
+        self.schema = table.schema
+        self.root = Path(table.schema.root)
+        self.classes = table.schema.classes
+        self.label_name = table.schema.label or ""
+        self.attributes = table.schema.attribute
+        self.has_images = table.image is not None
         self._table = table
         self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
-        self._rows.setflags(write=False)
-        self.name = name
+        frozen(self._rows)
+        self._attributes = {key: whole.of_rows(self._rows) for key, whole in table.attributes.items()}
+        self.id: np.ndarray = frozen(table.id[self._rows])
+        self.label: np.ndarray = frozen(table.label[self._rows])
+        self.splits = _at(table.split, self._rows)
+        self.subject = _at(table.subject, self._rows)
+        self.case = _at(table.case, self._rows)
 
     # ---- reading and writing ------------------------------------------------------------------------------------------
 
@@ -112,10 +136,7 @@ class Cohort:
             root=root,
         )
         frame, given = read_frame(path, given)
-        if not given.resolved:
-            given = resolve(frame, given, bins or {})
-            refuse(table_problems(frame, given), path)
-        return cls(Table(frame, given), name=name or path.stem)
+        return cls(read_table(frame, given, bins or {}, path), name=name or path.stem)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], *, name: str = "cohort", **schema: Any) -> Cohort:
@@ -127,17 +148,19 @@ class Cohort:
         for part in ("image", "label", "id"):
             schema.setdefault(part, part if part in columns else None)
         frame = pd.DataFrame({key: list(values) for key, values in columns.items()})
-        given = resolve(frame, Schema.of(**schema), bins)
-        refuse(table_problems(frame, given), Path(name))
-        return cls(Table(frame, given), name=name)
+        return cls(read_table(frame, Schema.of(**schema), bins, Path(name)), name=name)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write these rows with their schema as Parquet; `Cohort.read` needs no keyword to read them back."""
+        frame, schema = self.with_ids()
+        return write_frame(frame, replace(schema, root=str(self.root.absolute())), Path(path))
+
+    def with_ids(self) -> tuple[pd.DataFrame, Schema]:
+        """The manifest's columns of these rows and their schema. Ids that were derived become a column: a view must keep them."""
         frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
-        if self._table.schema.id is None:  # ids are derived from rows; a view must keep them
-            frame = frame.assign(**{ID: self.id})
-        schema = replace(self._table.schema, id=self._table.schema.id or ID, root=str(self.root.absolute()))
-        return write_frame(frame, schema, Path(path))
+        if self.schema.id is not None:
+            return frame, self.schema
+        return frame.assign(**{ID: self.id}), replace(self.schema, id=ID)
 
     # ---- columns ------------------------------------------------------------------------------------------------------
 
@@ -163,44 +186,12 @@ class Cohort:
         return table(heading, (self.label_name, *levels), rows)
 
     @property
-    def schema(self) -> Schema:
-        return self._table.schema
-
-    @property
-    def root(self) -> Path:
-        return Path(self._table.schema.root)
-
-    @property
-    def id(self) -> np.ndarray:
-        """(n,) identifiers as strings, unique."""
-        return self._table.ids[self._rows]
-
-    @property
-    def has_images(self) -> bool:
-        return self._table.schema.image is not None
-
-    @property
     def image(self) -> np.ndarray:
         """(n,) image references, as `rightreasons.data.images.read` takes them."""
-        return self._strings("image", required=True)
-
-    @property
-    def classes(self) -> tuple[Value, ...]:
-        """The label's values; codes in `label` count in this order."""
-        return self._table.schema.classes
-
-    @property
-    def label_name(self) -> str:
-        return self._table.schema.label or ""
-
-    @property
-    def label(self) -> np.ndarray:
-        """(n,) codes into `classes`, -1 where the label is missing."""
-        return self._table.label[self._rows]
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        return self._table.schema.attribute
+        references = self._table.image
+        if references is None:
+            raise DataError(f"cohort {self.name!r} has no image column: give image= when reading the manifest")
+        return references[self._rows]
 
     def attribute(self, name: str | None = None) -> Attribute:
         """One attribute of these rows; the first one named at reading where `name` is None."""
@@ -210,50 +201,36 @@ class Cohort:
             name = self.attributes[0]
         if name not in self.attributes:
             raise DataError(f"cohort {self.name!r} has no attribute {name!r}; {suggest(name, self.attributes)}")
-        whole = self._table.attributes[name]
-        return replace(whole, values=whole.values[self._rows])
+        return self._attributes[name]
 
-    @property
-    def splits(self) -> np.ndarray | None:
-        """(n,) names of splits, or None."""
-        return self._strings("split")
-
-    @property
-    def subject(self) -> np.ndarray | None:
-        return self._strings("subject")
-
-    @property
-    def case(self) -> np.ndarray | None:
-        return self._strings("case")
+    # Seldom asked for, and so taken from the table only then: a view copies what it holds.
 
     @property
     def site(self) -> np.ndarray | None:
-        return self._strings("site")
+        return _at(self._table.site, self._rows)
 
     @property
     def mask(self) -> np.ndarray | None:
         """(n,) references of masks, '' where a row has none."""
-        return self._strings("mask")
+        return _at(self._table.mask, self._rows)
 
     @property
     def transform(self) -> np.ndarray | None:
-        return self._strings("transform")
+        return _at(self._table.transform, self._rows)
 
     @property
     def twin(self) -> np.ndarray | None:
         """(n,) references of twins, '' where a row has none."""
-        return self._strings("twin")
+        return _at(self._table.twin, self._rows)
 
     @property
     def weight(self) -> np.ndarray | None:
-        if self._table.schema.weight is None:
-            return None
-        return pd.to_numeric(self._table.frame[self._table.schema.weight]).to_numpy(dtype=np.float64)[self._rows]
+        return _at(self._table.weight, self._rows)
 
     @property
     def box(self) -> list[np.ndarray] | None:
         """Per row a (k, 4) array of x0, y0, x1, y1 in source pixels; k is 0 where a row has none."""
-        if not self._table.schema.box:
+        if not self.schema.box:
             return None
         return [self._table.boxes[r] for r in self._rows]
 
@@ -334,7 +311,7 @@ class Cohort:
     def group(self, attribute: str | None = None) -> np.ndarray:
         """(n,) number of each row's (label, attribute level) group, label-major; -1 where either is missing."""
         a = self.attribute(attribute)
-        if self._table.schema.label is None:
+        if self.schema.label is None:
             raise DataError(f"cohort {self.name!r} has no label and forms no groups: give label= when reading the manifest")
         if a.kind == "continuous":
             raise DataError(f"attribute {a.name!r} is continuous and forms no groups: give bins={{{a.name!r}: …}} when reading")
@@ -420,17 +397,18 @@ class Cohort:
         known = training.attribute(attribute)
         edges = np.unique(np.quantile(known.values[known.present], np.arange(1, number) / number))
         levels = tuple(f"{low:g} to {high:g}" for low, high in pairwise([-np.inf, *edges, np.inf]))
-        every = Cohort(self._table).attribute(attribute).values
+        every = self._table.attributes[attribute].values
         place = np.where(np.isnan(every), len(levels), np.searchsorted(edges, every, side="right"))
         column = np.array([*levels, None], dtype=object)[place]
-        name, schema = f"{attribute} groups", self._table.schema
+        name = f"{attribute} groups"
         schema = replace(
-            schema,
-            attribute=(*schema.attribute, name),
-            kinds={**schema.kinds, name: "categorical"},
-            levels={**schema.levels, name: levels},
+            self.schema,
+            attribute=(*self.attributes, name),
+            kinds={**self.schema.kinds, name: "categorical"},
+            levels={**self.schema.levels, name: levels},
         )
-        return Cohort(Table(self._table.frame.assign(**{name: column}), schema, self._table.digests), self._rows, self.name)
+        frame = self._table.frame.assign(**{name: column})
+        return Cohort(Table.of(frame, schema, self._table.digests), self._rows, self.name)
 
     def gap(self, attribute: str | None = None) -> float:
         """Mean of a numeric attribute at the last class less its mean at the others; NaN where either has no rows."""
@@ -475,26 +453,18 @@ class Cohort:
         references = self.twin
         if references is None:
             raise DataError(f"cohort {self.name!r} has no twins: give twin= when reading the manifest")
+        schema = self.schema
         view = self.select(references != "")
-        schema = self._table.schema
-        frame = view._table.frame.iloc[view._rows].reset_index(drop=True)
+        frame, _ = view.with_ids()
         unknown = pd.Series([None] * len(frame), dtype=object)  # a twin whose attribute is not told
         columns = {a: schema.twin_attribute.get(a) for a in schema.attribute}
         changed = {a: unknown if column is None else frame[column] for a, column in columns.items()}
         changed |= {str(schema.image): frame[schema.twin], ID: pd.Series(view.id, dtype=object)}
         frame = frame.assign(**changed)
         derived = replace(schema, id=ID, twin=None, twin_attribute={}, mask=None, box=())
-        return Cohort(Table(frame, derived, self._table.digests), name="twin")
+        return Cohort(Table.of(frame, derived, self._table.digests), name="twin")
 
     # ---- what the methods above use -----------------------------------------------------------------------------------
-
-    def _strings(self, part: str, required: bool = False) -> Any:
-        column = getattr(self._table.schema, part)
-        if column is None:
-            if required:
-                raise DataError(f"cohort {self.name!r} has no {part} column: give {part}= when reading the manifest")
-            return None
-        return self._table.strings(column)[self._rows]
 
     def _digest_all(self, references: np.ndarray) -> list[str]:
         cache = self._table.digests
@@ -596,11 +566,15 @@ class Cohort:
         return np.array(names, dtype=object)[chosen][unit]
 
     def _renamed(self, names: np.ndarray) -> Cohort:
-        column = self._table.schema.split or SPLIT
-        frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
-        ids = {} if self._table.schema.id else {ID: self.id}
-        schema = replace(self._table.schema, split=column, id=self._table.schema.id or ID)
-        return Cohort(Table(frame.assign(**{column: names}, **ids), schema, self._table.digests), name=self.name)
+        """The same rows in splits of these names."""
+        column = self.schema.split or SPLIT
+        frame, schema = self.with_ids()
+        table = Table.of(frame.assign(**{column: names}), replace(schema, split=column), self._table.digests)
+        return Cohort(table, name=self.name)
+
+
+def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if column is None else frozen(column[rows])
 
 
 def _gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
