@@ -50,9 +50,6 @@ class Card:
     training: str = ""  # fingerprint of the training rows; empty means unknown
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))  # JSON knows lists only
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -112,7 +109,7 @@ class Evidence:
         self._cohorts = cohorts
         attributes: dict[str, Any] = group.attrs.asdict()
         self._fingerprints: dict[str, str] = attributes["fingerprints"]
-        self.card = Card(**attributes["card"])
+        self.card = _card(attributes["card"])
         self.cohorts = tuple(cohorts)
         self.path = Path(group.store.root) if isinstance(group.store, zarr.storage.LocalStore) else None
         self.head = head
@@ -162,7 +159,8 @@ class Evidence:
         if not (folder / "zarr.json").exists():
             raise EvidenceError(f"no evidence in {folder}: extract it first")
         group = zarr.open_group(str(folder), mode="a")
-        names = group.attrs.asdict()["fingerprints"]
+        stored: dict[str, Any] = group.attrs.asdict()
+        names = stored["fingerprints"]
         cohorts = {name: Cohort.read(folder / "cohorts" / f"{name}.parquet", name=name) for name in names}
         head = Head.from_arrays(dict(np.load(folder / "head.npz"))) if (folder / "head.npz").exists() else None
         training = Cohort.read(folder / "training.parquet", name="train") if (folder / "training.parquet").exists() else None
@@ -377,7 +375,7 @@ class Evidence:
         """Take what is said about the same weights now: which class an output stands for, what the model was fitted on."""
         stored = _json(card)
         self._group.attrs["card"] = stored
-        self.card = Card(**stored)
+        self.card = _card(stored)
         if training is not None:
             self.training = training
             if self.path is not None:
@@ -508,7 +506,8 @@ class View:
             raise EvidenceError(
                 f"{recipe!r} {where} is not finished ({len(missing_chunks(array))} chunks missing): extract again"
             )
-        for column, made in array.attrs.asdict()["reads"].items():
+        stored: dict[str, Any] = array.attrs.asdict()
+        for column, made in stored["reads"].items():
             now = evidence._cohorts[self.name].column_hash(column)
             if now != made:
                 raise EvidenceError(f"{recipe!r} {where} read column {column} ({made}), which has changed ({now}): extract again")
@@ -631,6 +630,10 @@ def _mean_by(values: np.ndarray, case: np.ndarray, size: np.ndarray) -> np.ndarr
 def _json(card: Card) -> dict[str, Any]:
     values = tuple(v.item() if isinstance(v, np.generic) else v for v in card.classes)
     return asdict(replace(card, classes=values, settings=dict(card.settings)))
+
+
+def _card(stored: Mapping[str, Any]) -> Card:
+    return Card(**{**stored, "classes": tuple(stored["classes"])})  # JSON knows lists only
 
 
 def _plain(value: str) -> int | float | str | bool:

@@ -6,7 +6,6 @@ attributes, so that every view, and every cohort read back from disk, counts cla
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
 
-from rightreasons.data import images
+from rightreasons.data import images, sampling
 from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, hash_of, read_table, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.display import table
@@ -28,7 +26,6 @@ from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
 
 FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
-STEEPEST = 20.0  # slope of a subsample, per standard deviation: nearly a cut at the mean
 SPLIT = "rightreasons.split"  # the column that keeps splits made here
 
 
@@ -62,7 +59,7 @@ class Cohort:
         self._table = table
         self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
         frozen(self._rows)
-        self._attributes = {key: whole.of_rows(self._rows) for key, whole in table.attributes.items()}
+        self._attributes = {key: replace(a, values=frozen(a.values[self._rows])) for key, a in table.attributes.items()}
         self.id: np.ndarray = frozen(table.id[self._rows])
         self.label: np.ndarray = frozen(table.label[self._rows])
         self.splits = _at(table.split, self._rows)
@@ -174,16 +171,19 @@ class Cohort:
 
     def _repr_html_(self) -> str:
         """For notebooks: rows by label and, where it has levels, by the first attribute."""
-        names = [name for name in self.attributes if self.attribute(name).kind == "categorical"][:1]
-        heading = f"{self.name}: {len(self)} rows" + (f", {', '.join(self.attributes)}" if self.attributes else "")
+        heading = f"{self.name}: {len(self)} rows"
+        if self.attributes:
+            heading += f", {', '.join(self.attributes)}"
         if not self.classes:
             return table(heading)
-        sizes = (
-            self.counts(names[0]) if names else pd.Series(np.bincount(self.label[self.label >= 0], minlength=len(self.classes)))
-        )
-        levels = [f"{names[0]} = {level}" for level in sizes.columns] if names else ["rows"]
-        rows = [(value, *np.ravel(row)) for value, row in zip(self.classes, sizes.to_numpy(), strict=True)]
-        return table(heading, (self.label_name, *levels), rows)
+        with_levels = [name for name in self.attributes if self.attribute(name).kind == "categorical"]
+        if not with_levels:
+            sizes = np.bincount(self.label[self.label >= 0], minlength=len(self.classes))
+            return table(heading, (self.label_name, "rows"), list(zip(self.classes, sizes, strict=True)))
+        counts = self.counts(with_levels[0])
+        columns = [f"{with_levels[0]} = {level}" for level in counts.columns]
+        rows = [(value, *sizes) for value, sizes in zip(self.classes, counts.to_numpy(), strict=True)]
+        return table(heading, (self.label_name, *columns), rows)
 
     @property
     def image(self) -> np.ndarray:
@@ -279,13 +279,7 @@ class Cohort:
 
     def select(self, rows: np.ndarray | Sequence[int] | Mapping[str, Any], name: str | None = None) -> Cohort:
         """Rows by a boolean mask, by positions, or by the values of columns (`{"site": "A"}`, a list means any of them)."""
-        if isinstance(rows, Mapping):
-            mask = np.ones(len(self), bool)
-            for column, wanted in rows.items():
-                options = {text(v) for v in (wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted])}
-                mask &= np.array([text(v) in options for v in self.column(column)], dtype=bool)
-            rows = mask
-        index = np.asarray(rows)
+        index = self._where(rows) if isinstance(rows, Mapping) else np.asarray(rows)
         if index.dtype == bool:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
@@ -369,7 +363,11 @@ class Cohort:
         if sum(given is not None for given in (discordant, logistic, gap)) != 1:
             raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
         if discordant is None:
-            keep = self._keeping(attribute, logistic, complement) if gap is None else self._with_gap(attribute, float(gap))
+            numeric = self._numeric(attribute)
+            if gap is not None:
+                keep = sampling.keep_for_gap(numeric, self._is_last, float(gap), self.attribute(attribute).name)
+            else:
+                keep = sampling.keep_by_logistic(numeric, self._is_last, logistic or (0.0, 0.0, 2.0), complement)
             return self.select(np.flatnonzero(rng.random(len(self)) < keep), name=f"{self.name}-biased")
         groups = self.group(attribute)
         agrees = self._concordant(attribute, pairs)
@@ -377,7 +375,7 @@ class Cohort:
         # A class or level that a view left behind is no group; an empty meeting of two that are there is one.
         present = np.flatnonzero(np.outer(counts.sum(axis=1), counts.sum(axis=0)))
         members = {int(g): rng.permutation(np.flatnonzero(groups == g)) for g in present}
-        take = _discordant_rows(members, agrees, discordant, size)
+        take = sampling.rows_by_group(members, agrees, discordant, size)
         for g, rows in members.items():
             if take[g] > len(rows):
                 raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
@@ -391,7 +389,8 @@ class Cohort:
         fewer.
         """
         source = self if of is None else of
-        a, training = self.attribute(attribute), source.on("train") if source.has("train") else source
+        training = source.on("train") if source.has("train") else source
+        a = self.attribute(attribute)
         if a.kind != "continuous":
             raise DataError(f"attribute {a.name!r} forms the groups {list(a.levels)} as it is")
         known = training.attribute(attribute)
@@ -412,7 +411,7 @@ class Cohort:
 
     def gap(self, attribute: str | None = None) -> float:
         """Mean of a numeric attribute at the last class less its mean at the others; NaN where either has no rows."""
-        return _gap(self._numeric(attribute), self._is_last, np.ones(len(self)))
+        return sampling.gap(self._numeric(attribute), self._is_last, np.ones(len(self)))
 
     def split(
         self,
@@ -430,7 +429,9 @@ class Cohort:
         if any(f <= 0 for f in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
             raise SettingError(f"fractions must be positive and sum to at most 1, not {fractions}")
         rest = 1 - sum(fractions.values())
-        return self._renamed(self._assign({**fractions, **({"": rest} if rest > 1e-9 else {})}, rng, attribute))
+        if rest > 1e-9:
+            fractions[""] = rest
+        return self._renamed(self._assign(fractions, rng, attribute))
 
     def with_roles(self, *, rng: np.random.Generator, trains: bool = False) -> Cohort:
         """Complete the splits that a study needs.
@@ -466,6 +467,15 @@ class Cohort:
 
     # ---- what the methods above use -----------------------------------------------------------------------------------
 
+    def _where(self, wanted: Mapping[str, Any]) -> np.ndarray:
+        """(n,) True where every column has the value wanted, or one of them."""
+        mask = np.ones(len(self), bool)
+        for column, values in wanted.items():
+            options = values if isinstance(values, list | tuple | set | np.ndarray) else [values]
+            texts = {text(v) for v in options}
+            mask &= np.array([text(v) in texts for v in self.column(column)], dtype=bool)
+        return mask
+
     def _digest_all(self, references: np.ndarray) -> list[str]:
         cache = self._table.digests
         missing = [r for r in dict.fromkeys(references) if r and r not in cache]
@@ -499,35 +509,6 @@ class Cohort:
         numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
         return np.where(a.present & (self.label >= 0), numeric, np.nan)
 
-    def _keeping(
-        self, attribute: str | None, logistic: tuple[float, float, float] | None, complement: bool = False
-    ) -> np.ndarray:
-        """(n,) probability of every row to be kept."""
-        numeric = self._numeric(attribute)
-        slope, centre, multiplier = logistic or (0.0, 0.0, 2.0)
-        sigmoid = expit(slope * (numeric - centre))
-        kept = np.clip(multiplier * sigmoid, 0, 1)
-        others = 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1)
-        return np.nan_to_num(np.where(self._is_last, kept, others))
-
-    def _with_gap(self, attribute: str | None, gap: float) -> np.ndarray:
-        """The same for the slope, found by bisection, at which the expected gap is `gap`; it rises with the slope."""
-        numeric = self._numeric(attribute)
-        centre, spread = float(np.nanmean(numeric)), float(np.nanstd(numeric)) or 1.0
-
-        def keeping(slope: float) -> np.ndarray:
-            return self._keeping(attribute, (slope / spread, centre, 2.0))
-
-        low, high = -STEEPEST, STEEPEST
-        ends = [_gap(numeric, self._is_last, keeping(slope)) for slope in (low, high)]
-        if not ends[0] <= gap <= ends[1]:
-            name = self.attribute(attribute).name
-            raise DataError(f"gap={gap:g}: subsampling can give {name!r} gaps from {ends[0]:.3g} to {ends[1]:.3g}")
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            low, high = (middle, high) if _gap(numeric, self._is_last, keeping(middle)) < gap else (low, middle)
-        return keeping(low)
-
     @property
     def _is_last(self) -> np.ndarray:
         return np.asarray(self.label == len(self.classes) - 1)
@@ -544,26 +525,15 @@ class Cohort:
         return self.label * (codes.max(initial=0) + 2) + codes
 
     def _assign(self, fractions: Mapping[str, float], rng: np.random.Generator, attribute: str | None) -> np.ndarray:
-        """(n,) split names. Whole subjects, in random order, go to the split that lacks most of its rows in their stratum."""
+        """(n,) split names, the same for all rows of a subject or, where subjects are not known, of a case."""
         named = self.subject if self.subject is not None else self.case
         unit = np.arange(len(self))
         if named is not None:  # rows of unknown subjects are each on their own
             unit = np.unique([f"={name}" if name else str(row) for row, name in enumerate(named)], return_inverse=True)[1]
         first = np.unique(unit, return_index=True)[1]
         stratum = self._stratum(attribute)[first]  # a subject counts in the stratum of its first row
-        size = np.bincount(unit)
-        names, share = list(fractions), np.array(list(fractions.values()))
-        chosen = np.empty(len(first), np.int64)
-        carry = np.zeros(len(names))  # what rounding owed each split so far, so that small strata do not add up to a bias
-        for value in np.unique(stratum):
-            units = rng.permutation(np.flatnonzero(stratum == value))
-            target = share * size[units].sum() + carry
-            filled = np.zeros(len(names))
-            for u in units:
-                chosen[u] = np.argmax(target - filled)
-                filled[chosen[u]] += size[u]
-            carry = target - filled
-        return np.array(names, dtype=object)[chosen][unit]
+        chosen = sampling.assign(stratum, np.bincount(unit), np.array(list(fractions.values())), rng)
+        return np.array(list(fractions), dtype=object)[chosen][unit]
 
     def _renamed(self, names: np.ndarray) -> Cohort:
         """The same rows in splits of these names."""
@@ -575,44 +545,3 @@ class Cohort:
 
 def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
     return None if column is None else frozen(column[rows])
-
-
-def _gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
-    """Difference of weighted means; rows without a value count for nothing."""
-    mass = np.where(np.isnan(values), 0.0, weight)
-    sums = [(mass * of).sum() for of in (is_last, ~is_last)]
-    totals = [(mass * of * np.nan_to_num(values)).sum() for of in (is_last, ~is_last)]
-    return float(totals[0] / sums[0] - totals[1] / sums[1]) if min(sums) > 0 else math.nan
-
-
-def _discordant_rows(
-    members: Mapping[int, np.ndarray], agrees: np.ndarray, discordant: float | None, size: int | None
-) -> dict[int, int]:
-    """How many rows of each group to keep."""
-    wanted = float(discordant or 0)
-    is_number = isinstance(discordant, int | np.integer)
-    if not (wanted >= 0 and (is_number or wanted < 1)):
-        raise SettingError(f"discordant={discordant} is neither a whole number of rows nor a share from 0 to below 1")
-    if not is_number:
-        return _share(members, agrees, wanted, size)
-    if size is not None:
-        raise SettingError("size= goes with a share of discordant rows, not with their number")
-    return {g: len(rows) if agrees[g] else int(wanted) for g, rows in members.items()}
-
-
-def _share(members: Mapping[int, np.ndarray], agrees: np.ndarray, share: float, size: int | None) -> dict[int, int]:
-    with_cue = [g for g in members if agrees[g]]
-    against = [g for g in members if not agrees[g]]
-    if not with_cue or not against:
-        raise DataError("bias needs rows in concordant and in discordant groups")
-    most = min(
-        min(len(members[g]) for g in with_cue) * len(with_cue) / (1 - share),
-        min(len(members[g]) for g in against) * len(against) / share if share > 0 else np.inf,
-    )
-    if most < 1:
-        raise DataError("a group that must have rows is empty, and a share needs some of each: see Cohort.counts()")
-    total = int(most + 1e-9) if size is None else size
-    if total > most + 1e-9:
-        raise DataError(f"size={size} with {share:.0%} discordant rows is more than these groups allow ({int(most)})")
-    each = {True: round(total * (1 - share) / len(with_cue)), False: round(total * share / len(against))}
-    return {g: min(each[bool(agrees[g])], len(rows)) for g, rows in members.items()}

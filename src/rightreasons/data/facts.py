@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
-from rightreasons.data.images import Geometry
+from rightreasons.data.images import Geometry, stack, widen
 from rightreasons.errors import DataError
 from rightreasons.progress import track
 
@@ -209,18 +209,6 @@ class Decoded:
             return self[[int(view)]][0]
         pictures = list(_decode(self.cohort, self.geometry, view, self.workers))
         return stack(pictures) if pictures else np.empty((0, *self.shape[1:]), np.uint8)
-
-
-def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Pictures of one shape in one array: uint8 if all are, else float32 in [0, 1]."""
-    if len({picture.dtype for picture in pictures}) > 1:
-        pictures = [widen(picture) for picture in pictures]
-    return np.stack(pictures)
-
-
-def widen(picture: np.ndarray) -> np.ndarray:
-    """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
-    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
 
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:

@@ -20,8 +20,8 @@ from rightreasons.data.formats import Reference, decode, digest, read, shape
 from rightreasons.errors import ImageError, SettingError
 
 __all__ = [
-    "Geometry", "Reference", "boxes_to_mask", "digest", "in_order", "load", "load_mask", "place_boxes", "read", "shape", "stream",
-    "thumbnail",
+    "Geometry", "Reference", "boxes_to_mask", "digest", "in_order", "load", "load_mask", "place_boxes", "read", "shape", "stack",
+    "stream", "thumbnail", "widen",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -155,6 +155,18 @@ def thumbnail(pixels: np.ndarray, side: int = 128) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG", optimize=True)
     return stream.getvalue()
+
+
+def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Pictures of one shape in one array: uint8 if all are, else float32 in [0, 1]."""
+    if len({picture.dtype for picture in pictures}) > 1:
+        pictures = [widen(picture) for picture in pictures]
+    return np.stack(pictures)
+
+
+def widen(picture: np.ndarray) -> np.ndarray:
+    """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
+    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
 
 
 def stream(

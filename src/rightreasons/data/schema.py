@@ -50,10 +50,6 @@ class Attribute:
         present = ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
         object.__setattr__(self, "present", present)
 
-    def of_rows(self, rows: np.ndarray) -> Attribute:
-        """The attribute of some of the rows, by position."""
-        return replace(self, values=frozen(self.values[rows]))
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -276,10 +272,10 @@ def parse_boxes(value: Any) -> np.ndarray:
 def _id_problems(table: Table) -> Iterator[Problem]:
     column = table.schema.id or ""
     if column:
-        for row in np.flatnonzero(table.id == ""):
-            yield Problem("the id is missing", int(row), column, kind="no-id")
+        for row in np.flatnonzero(table.id == "").tolist():
+            yield Problem("the id is missing", row, column, kind="no-id")
     first: dict[str, int] = {}
-    for row, name in enumerate(table.id.tolist()):
+    for row, name in enumerate(list(table.id)):
         if name and first.setdefault(name, row) != row:
             yield Problem(f"id {name!r} is also the id of row {first[name] + 1}", row, column, kind="duplicate-id")
 
