@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy import ndimage
 
+from rightreasons import files
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry, stack, widen
@@ -305,16 +306,12 @@ class _Map:
 
 def _save_parts(path: Path, shape: tuple[int, ...], parts: Iterator[np.ndarray]) -> None:
     """Bool parts, one after the other, as one .npy that appears whole."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with files.replacing(path) as partial, partial.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|b1", "fortran_order": False, "shape": shape})
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype=bool).tobytes())
-    temporary.replace(path)
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with files.replacing(path) as partial, partial.open("wb") as file:
         np.save(file, array)
-    temporary.replace(path)

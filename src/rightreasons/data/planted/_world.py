@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
+from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
 
@@ -205,7 +206,7 @@ def build(
             write(target, name, drawing, settings.get("nifti", False))
         if extra:
             extra(target)
-        put(target / "world.json", lambda file: file.write_text(json.dumps(record, indent=1) + "\n"))
+        files.write_json(target / "world.json", record)
     return read(target)
 
 
@@ -250,14 +251,16 @@ def write(folder: Path, name: str, drawing: Drawing, nifti: bool = False) -> Non
         if own:
             _write_stack(folder, stem, drawing.stacks[stack], nifti)
         frame[part] = [f"{stem}/{row}.nii.gz" if nifti else f"{stem}.npy#{row}" for row in range(len(frame))]
-    put(folder / f"{name}.csv", lambda file: frame.to_csv(file, index=False, lineterminator="\n"))
+    put_table(folder / f"{name}.csv", frame)
 
 
-def put(path: Path, save: Callable[[Path], Any]) -> None:
-    """Save under a temporary name of the same suffix, then rename."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    save(temporary)
-    temporary.replace(path)
+def put_table(path: Path, frame: pd.DataFrame) -> None:
+    files.write(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def put_array(path: Path, array: np.ndarray) -> None:
+    with files.replacing(path) as partial, partial.open("wb") as file:
+        np.save(file, array)
 
 
 def put_nifti(path: Path, volume: np.ndarray) -> None:
@@ -269,12 +272,14 @@ def put_nifti(path: Path, volume: np.ndarray) -> None:
     affine = np.diag([2.0, 2.0, 2.0, 1.0])
     affine[:3, 3] = -(np.array(volume.shape) - 1)
     image = nibabel.Nifti1Image(np.ascontiguousarray(volume), affine)
-    put(path, lambda file: nibabel.save(image, file))
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # nibabel tells formats by their suffix
+    nibabel.save(image, temporary)
+    temporary.replace(path)
 
 
 def _write_stack(folder: Path, stem: str, stack: np.ndarray, nifti: bool) -> None:
     if not nifti:
-        put(folder / f"{stem}.npy", lambda file: np.save(file, stack))
+        put_array(folder / f"{stem}.npy", stack)
         return
     (folder / stem).mkdir(exist_ok=True)
     for row, volume in enumerate(stack):
