@@ -84,12 +84,8 @@ def test_a_terminal_of_ipython_is_no_notebook(kernel: list[str]) -> None:
     assert kernel == []
 
 
-@pytest.mark.torch
 def test_training_shows_its_remarks_in_a_notebook(kernel: list[str]) -> None:
-    pytest.importorskip("torch")
-    from rightreasons.models._meter import Meter
-
-    with Meter("train", 3, done=1) as meter:
+    with progress.Meter("train", 3, done=1) as meter:
         meter.advance()
         meter.say("loss <1")
         meter.advance()

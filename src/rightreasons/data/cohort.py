@@ -69,7 +69,7 @@ class Cohort:
     # ---- reading and writing ------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(  # noqa: PLR0913  (a keyword for every part that a column can play: this is what users type)
+    def read(
         cls,
         path: str | os.PathLike[str],
         *,
