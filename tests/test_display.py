@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,11 +35,6 @@ def test_evidence_shows_cohorts_and_arrays() -> None:
     assert "120" in shown
 
 
-def test_a_result_is_shown_as_its_finding() -> None:
-    result = rr.audit("groups", synthetic_evidence(), B=50)
-    assert result._repr_html_() == result.finding()._repr_html_()
-
-
 @pytest.mark.parametrize("shown", [lambda: cohort(attribute="sex"), lambda: finding(EVIL, question=EVIL, sentence=EVIL)])
 def test_odd_texts_are_shown_as_text(shown: Any) -> None:
     text = shown()._repr_html_()
@@ -68,6 +63,16 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.delenv("RIGHTREASONS_QUIET", raising=False)
     monkeypatch.setattr(progress, "NOTEBOOK_EVERY_SECONDS", 0.0)
     return drawn
+
+
+def test_a_notebook_shows_a_result_as_its_finding_and_its_class_stays_as_it_is(kernel: list[str]) -> None:
+    shown_by: dict[type, Any] = {}
+    formatter = SimpleNamespace(for_type=shown_by.__setitem__)
+    shell = SimpleNamespace(kernel=object(), display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+    sys.modules["IPython"].get_ipython = lambda: shell  # type: ignore[attr-defined]
+    result = rr.audit("groups", synthetic_evidence(), B=50)
+    assert shown_by[type(result)](result) == result.finding()._repr_html_()
+    assert not hasattr(result, "_repr_html_")
 
 
 def test_progress_in_a_notebook_is_a_bar_that_is_redrawn(kernel: list[str]) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rightreasons.display import notebook
+
 T = TypeVar("T")
 
 PLAIN_EVERY_SECONDS = 15.0
@@ -95,9 +97,7 @@ def display_for(what: str, total: int | None, done: int, now: float) -> Display 
     """The display that fits where this runs; None where nobody wants to see it."""
     if os.environ.get("RIGHTREASONS_QUIET"):
         return None
-    # A notebook has imported IPython; it is not imported to find out.
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if hasattr(shell, "kernel"):
+    if notebook() is not None:
         return NotebookBar(importlib.import_module("IPython.display"), what, total, done, now)
     if Console(stderr=True).is_terminal:
         return TerminalBar(what, total, done)
