@@ -12,7 +12,7 @@ from PIL import Image
 from rightreasons.data.cohort import FRACTIONS, Cohort
 from rightreasons.data.schema import Schema, Table, parse_boxes, table_problems, text, tidy
 from rightreasons.data.sources import read_frame
-from rightreasons.errors import DataError, RightReasonsError, SettingError
+from rightreasons.errors import DataError, NotRun, RightReasonsError, SettingError
 
 
 def picture(path: Path, seed: int = 0) -> str:
@@ -729,3 +729,8 @@ def test_wrong_choices_of_rows_get_one_clear_sentence() -> None:
     ):
         with pytest.raises((DataError, SettingError), match=sentence):
             call()
+
+
+def test_an_audit_cannot_run_on_a_cohort_without_attributes() -> None:
+    with pytest.raises(NotRun, match="cohort 'cohort' has no attribute: name one with attribute="):
+        Cohort.from_columns({"label": [0, 1]}).attribute()

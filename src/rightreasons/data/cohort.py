@@ -22,7 +22,7 @@ from rightreasons.data import images, sampling
 from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, hash_of, read_table, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.display import table
-from rightreasons.errors import DataError, SettingError
+from rightreasons.errors import DataError, NoAttribute, SettingError
 from rightreasons.families import suggest
 
 FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
@@ -197,7 +197,7 @@ class Cohort:
         """One attribute of these rows; the first one named at reading where `name` is None."""
         if name is None:
             if not self.attributes:
-                raise DataError(f"cohort {self.name!r} has no attribute: name one with attribute= when reading the manifest")
+                raise NoAttribute(f"cohort {self.name!r} has no attribute: name one with attribute= when reading the manifest")
             name = self.attributes[0]
         if name not in self.attributes:
             raise DataError(f"cohort {self.name!r} has no attribute {name!r}; {suggest(name, self.attributes)}")
