@@ -130,17 +130,17 @@ class Evidence:
     ) -> Evidence:
         """New evidence in a folder (None: in memory), or the evidence already there if it is of the same model.
 
-        What is known about the model beside its weights (its card, training rows and used ids) is taken as given now.
+        The card, the training rows and the used ids that are given replace those in the folder.
         """
         if path is not None and (Path(path) / "zarr.json").exists():
-            found = cls.open(path)
-            if found.card.model != card.model:
+            there = cls.open(path)
+            if there.card.model != card.model:
                 raise EvidenceError(
-                    f"{path} holds the evidence of {found.card.name} (model {found.card.model}) and not of {card.name} "
+                    f"{path} holds the evidence of {there.card.name} (model {there.card.model}) and not of {card.name} "
                     f"(model {card.model}): choose another folder"
                 )
-            found._retell(card, training, frozenset(used))
-            return found
+            there._update(card, training, frozenset(used))
+            return there
         store: Any = _Memory() if path is None else str(path)
         if path is not None:
             folder = Path(path)
@@ -275,7 +275,7 @@ class Evidence:
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, cohort: Cohort) -> None:
-        """Name a cohort. The same name again must be the same rows; their other columns are taken as given now."""
+        """Name a cohort. A name that is taken must have the same rows; their other columns are replaced."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:
             raise EvidenceError(f"{name!r} cannot name a cohort: it names a folder too, so leave out slashes and a leading dot")
         known = self._fingerprints.get(name)
@@ -360,7 +360,7 @@ class Evidence:
         array[:] = values
 
     def _remedy(self, brought: str) -> str:
-        """What to do about something missing: arrays that a user brought cannot be extracted."""
+        """What to do about something missing: `brought` where the user brought the arrays, which cannot be extracted."""
         return brought if self.card.model.startswith(BROUGHT) else "extract it first"
 
     def _known(self, cohort: str) -> str:
@@ -371,8 +371,8 @@ class Evidence:
             )
         return cohort
 
-    def _retell(self, card: Card, training: Cohort | None, used: frozenset[str]) -> None:
-        """Take what is said about the same weights now: which class an output stands for, what the model was fitted on."""
+    def _update(self, card: Card, training: Cohort | None, used: frozenset[str]) -> None:
+        """Replace what is known about the model beside its weights: its classes, the rows that it was fitted on, and so on."""
         stored = _json(card)
         self._group.attrs["card"] = stored
         self.card = _card(stored)
@@ -386,10 +386,10 @@ class Evidence:
                 _save_used(self.path, used)
 
     def _cohort_group(self, cohort: str) -> zarr.Group:
-        found = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
-        if not isinstance(found, zarr.Group):
+        group = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
+        if not isinstance(group, zarr.Group):
             raise EvidenceError(f"{cohort!r} in {self.path} is not a group of arrays")
-        return found
+        return group
 
     @staticmethod
     def _writable(group: zarr.Group, key: str) -> zarr.Array:
@@ -604,9 +604,9 @@ def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) ->
     numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         row = int(np.isnan(numbers).argmax())
-        found = str(cohort.column(column)[row])
+        cell = str(cohort.column(column)[row])
         raise DataError(
-            f"{path}, row {row + 1}: {column} is {found!r}, and a probability between 0 and 1 is expected "
+            f"{path}, row {row + 1}: {column} is {cell!r}, and a probability between 0 and 1 is expected "
             f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
         )
     return numbers

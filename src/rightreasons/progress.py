@@ -37,8 +37,7 @@ def track(items: Iterable[T], what: str, total: int | None = None, done: int = 0
     """
     if total is None:
         total = len(items) if hasattr(items, "__len__") else None  # type: ignore[arg-type]
-    whole = None if total is None else total + done
-    with Meter(what, whole, done, each, unit) as meter:
+    with Meter(what, None if total is None else total + done, done, each, unit) as meter:
         for item in items:
             yield item
             meter.advance()

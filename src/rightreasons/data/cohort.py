@@ -33,7 +33,7 @@ class Cohort:
     """Rows of a frozen table of images.
 
     Made by `Cohort.read` or `Cohort.from_columns`. `select`, `balance` and `bias` give views of rows; `split` names them.
-    Axis 0 of every array is the cohort's rows in its order; nobody can write to them.
+    Axis 0 of every array is the cohort's rows in its order; the arrays below are read-only.
 
     Attributes
     ----------
@@ -268,7 +268,8 @@ class Cohort:
     @cached_property
     def digests(self) -> np.ndarray:
         """(n,) content hashes of the images; empty strings where the cohort has no images."""
-        return np.array(self._digest_all(self.image) if self.has_images else [""] * len(self), dtype=object)
+        digests = self._digest_all(self.image) if self.has_images else [""] * len(self)
+        return np.array(digests, dtype=object)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -383,10 +384,10 @@ class Cohort:
         return self.select(np.sort(kept), name=f"{self.name}-biased")
 
     def in_groups(self, attribute: str, number: int = 8, *, of: Cohort | None = None) -> Cohort:
-        """With a further attribute, `<attribute> groups`: a number in groups, because classifiers learn classes.
+        """The same rows with a further attribute, `<attribute> groups`: a number in groups, because classifiers learn classes.
 
-        They are of equal size in the train rows of the cohort `of`, this one by default; values that many rows share can leave
-        fewer.
+        The groups are of equal size in the train rows of the cohort `of`, this one by default; where many rows share a value
+        there can be fewer of them.
         """
         source = self if of is None else of
         training = source.on("train") if source.has("train") else source

@@ -24,7 +24,7 @@ CHUNK_BYTES = 16 << 20
 PARTIAL = ".partial"
 FEW_HEADERS = 8
 DARK = 0.06
-"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
+"""How much brighter than the border's darkest pixel, in [0, 1], the surround of a field of view may be."""
 
 
 class Facts:
@@ -49,8 +49,8 @@ class Facts:
     def pixels(self) -> np.ndarray | Decoded:
         """Pixels (n, *size, c) as `images.load` gives them: uint8, or float32 in [0, 1] where any image is not 8-bit.
 
-        With a folder they are decoded once, in threads and with bounded memory, into a memory map; a killed run goes on at the
-        last whole chunk. Without one, indexing decodes.
+        With a folder they are decoded once, in threads and with bounded memory, into a memory map; a run that was killed goes
+        on after the last whole chunk. Without a folder they are decoded whenever they are indexed.
         """
         if self.folder is None:
             return Decoded(self.cohort, self.geometry, self.workers)
@@ -67,7 +67,7 @@ class Facts:
         return np.load(self._path(np.uint8), mmap_mode="r")
 
     def field_of_view(self) -> np.ndarray:
-        """(n, *size) bool: what the dark surround of each image does not reach, see `field_of_view`; computed once."""
+        """(n, *size) bool: each image without its dark surround, see `field_of_view`; computed once."""
         path = None if self.folder is None else self.folder / "field.npy"
         if path is None or not path.exists():
             pixels = self.pixels()
@@ -93,12 +93,14 @@ class Facts:
 
         The headers of a few rows are read. Images that lie differently in the world share no voxel grid and are refused.
         """
-        few = dict.fromkeys(np.linspace(0, len(self.cohort) - 1, FEW_HEADERS).astype(int).tolist()) if len(self.cohort) else {}
-        found = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
-        known = {row: affine for row, affine in found.items() if affine is not None}
-        first = next(iter(known.values()), None)
-        for row in found:
-            if first is not None and (row not in known or not np.allclose(first, known[row], atol=1e-3)):
+        n = len(self.cohort)
+        few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist()) if n else {}
+        affines = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
+        first = next((affine for affine in affines.values() if affine is not None), None)
+        if first is None:
+            return None
+        for row, affine in affines.items():
+            if affine is None or not np.allclose(first, affine, atol=1e-3):
                 raise DataError(
                     f"rows {self.cohort.id[0]!r} and {self.cohort.id[row]!r} of cohort {self.cohort.name!r} lie differently "
                     "in the world: register the images to one space, so that an atlas can be laid over them"
@@ -174,10 +176,10 @@ class Facts:
 
 
 def field_of_view(bright: np.ndarray) -> np.ndarray:
-    """(*size) bool: the part of an image that its dark surround does not reach; all of it where it has none.
+    """(*size) bool: an image without its dark surround; all of it where it has none.
 
-    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border: black
-    around a round fundus, collimation of an X-ray.
+    The surround is every pixel that is connected to the border and as dark as the darkest pixel there (within `DARK`): the black
+    around a round fundus, the collimation of an X-ray.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Attribute:
 
     def __post_init__(self) -> None:
         present = ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
-        object.__setattr__(self, "present", present)
+        object.__setattr__(self, "present", frozen(present))
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def _as_json(values: Sequence[Any] | np.ndarray) -> str:
     return json.dumps(values, default=lambda array: array.tolist())
 
 
-def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
-    """The schema that was saved; `root=` may say where the images are now, anything else asked for must agree."""
+def _stored(stored: bytes, given: Schema, path: Path) -> Schema:
+    """The schema that was saved. `root=` may say where the images are now; any other keyword given must agree with it."""
     parts = json.loads(stored)
     for key in ("attribute", "box", "missing", "classes"):
         parts[key] = tuple(parts[key])
@@ -111,17 +111,17 @@ def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
     saved = Schema(**parts)
     usual = Schema()
     for part in (*SINGLE_PARTS, "attribute", "box"):
-        wanted = getattr(asked, part)
+        wanted = getattr(given, part)
         if wanted not in (getattr(usual, part), getattr(saved, part)):
             raise DataError(
                 f"{path} is a saved cohort whose {part} is {getattr(saved, part)!r}, not {wanted!r}: "
                 f"leave {part}= out, or read the manifest that it was made from"
             )
-    return replace(saved, root=asked.root or saved.root)
+    return replace(saved, root=given.root or saved.root)
 
 
 def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
-    """A folder of class folders, with or without a floor of split folders above them."""
+    """A folder of class folders; the class folders may lie in split folders."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
     rows = []

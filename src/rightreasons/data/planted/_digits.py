@@ -151,8 +151,8 @@ def draw_digit_world(settings: Mapping[str, Any], draw: int = 0) -> Drawing:
 def _classes(given: int | Mapping[str, int]) -> dict[int, int]:
     if not isinstance(given, int):
         classes = {int(digit): int(label) for digit, label in given.items()}
-        found = sorted(set(classes.values()))
-        if len(found) < 2 or found != list(range(len(found))) or not set(classes) <= set(range(10)):
+        labels = sorted(set(classes.values()))
+        if len(labels) < 2 or labels != list(range(len(labels))) or not set(classes) <= set(range(10)):
             raise SettingError(f"classes={classes}: map digits 0 to 9 to classes 0, 1, … of which there are at least two")
         return classes
     if given not in (2, 10):

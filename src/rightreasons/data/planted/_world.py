@@ -286,11 +286,12 @@ def _write_stack(folder: Path, stem: str, stack: np.ndarray, nifti: bool) -> Non
         put_nifti(folder / stem / f"{row}.nii.gz", volume.reshape(volume.shape[:3]).astype(np.uint8))
 
 
-def _same(wanted: dict[str, Any], found: dict[str, Any], folder: Path) -> None:
-    differ = [f"{key}={found.get(key)!r}" for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key)]
+def _same(wanted: dict[str, Any], stored: dict[str, Any], folder: Path) -> None:
+    differ = [key for key in sorted({*wanted, *stored}) if wanted.get(key) != stored.get(key)]
     if differ:
-        asked = ", ".join(f"{key.split('=')[0]}={wanted.get(key.split('=')[0])!r}" for key in differ)
-        raise SettingError(f"{folder} holds a world made with {', '.join(differ)}, not {asked}: name another folder")
+        made_with = ", ".join(f"{key}={stored.get(key)!r}" for key in differ)
+        asked_for = ", ".join(f"{key}={wanted.get(key)!r}" for key in differ)
+        raise SettingError(f"{folder} holds a world made with {made_with}, not {asked_for}: name another folder")
 
 
 def _share(share: Share, classes: int, continuous: bool) -> tuple[float, ...]:
