@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-import rightreasons.check as checks
 from rightreasons.check import Report, check
+from rightreasons.check import files as checked_files
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
 from rightreasons.errors import SettingError
@@ -367,8 +367,8 @@ def test_headers_alone_do_not_show_a_truncated_image_and_the_report_says_so(tmp_
 
 
 def test_big_sets_are_read_by_header_and_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "DECODED_AT_MOST", 10)
-    monkeypatch.setattr(checks, "DECODED_SAMPLE", 6)
+    monkeypatch.setattr(checked_files, "DECODED_AT_MOST", 10)
+    monkeypatch.setattr(checked_files, "DECODED_SAMPLE", 6)
     rng = np.random.default_rng(0)
     columns = {"image": [picture(tmp_path / f"{i}.png", rng) for i in range(11)], "label": [0, 1] * 5 + [0]}
     for i in (0, 1, 2):  # 0 and 2 are in the sample

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,11 +33,6 @@ def test_evidence_shows_cohorts_and_arrays() -> None:
     shown = synthetic_evidence()._repr_html_()
     assert shown.count("features, logits") == 3
     assert "120" in shown
-
-
-def test_a_result_is_shown_as_its_finding() -> None:
-    result = rr.audit("groups", synthetic_evidence(), B=50)
-    assert result._repr_html_() == result.finding()._repr_html_()
 
 
 @pytest.mark.parametrize("shown", [lambda: cohort(attribute="sex"), lambda: finding(EVIL, question=EVIL, sentence=EVIL)])
@@ -70,6 +65,16 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return drawn
 
 
+def test_a_notebook_shows_a_result_as_its_finding_and_its_class_stays_as_it_is(kernel: list[str]) -> None:
+    shown_by: dict[type, Any] = {}
+    formatter = SimpleNamespace(for_type=shown_by.__setitem__)
+    shell = SimpleNamespace(kernel=object(), display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+    sys.modules["IPython"].get_ipython = lambda: shell  # type: ignore[attr-defined]
+    result = rr.audit("groups", synthetic_evidence(), B=50)
+    assert shown_by[type(result)](result) == result.finding()._repr_html_()
+    assert not hasattr(result, "_repr_html_")
+
+
 def test_progress_in_a_notebook_is_a_bar_that_is_redrawn(kernel: list[str]) -> None:
     assert list(progress.track(range(3), "<b>", done=1)) == [0, 1, 2]
     assert [text.split("> ")[-1] for text in kernel] == ["1 of 4", "2 of 4", "3 of 4", "4 of 4", "4 of 4"]
@@ -84,12 +89,8 @@ def test_a_terminal_of_ipython_is_no_notebook(kernel: list[str]) -> None:
     assert kernel == []
 
 
-@pytest.mark.torch
 def test_training_shows_its_remarks_in_a_notebook(kernel: list[str]) -> None:
-    pytest.importorskip("torch")
-    from rightreasons.models._meter import Meter
-
-    with Meter("train", 3, done=1) as meter:
+    with progress.Meter("train", 3, done=1) as meter:
         meter.advance()
         meter.say("loss <1")
         meter.advance()

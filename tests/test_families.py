@@ -55,3 +55,9 @@ def test_an_unknown_setting_is_refused():
         families.resolve({"btea": 3.0}, measure, conclude, where="here")
     with pytest.raises(TypeError, match="btea"):
         measure("evidence", rng=1, btea=3.0)
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
+    families.refuse_unknown(["beta"], ["alpha", "beta"], "audit 'art'")
+    with pytest.raises(SettingError, match=r"audit 'art' has no setting 'betta'; did you mean 'beta'\? known: alpha, beta"):
+        families.refuse_unknown(["alpha", "betta"], ["alpha", "beta"], "audit 'art'")

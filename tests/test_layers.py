@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "stats": set(),
     "partitions": {"data"},
     "evidence": {"data", "head"},
-    "check": {"data", "evidence", "head", "stats"},
+    "check": {"data", "evidence", "head", "stats", "audits"},
     "audits": {"stats", "measurements", "evidence", "findings", "data", "head", "partitions"},
     "calibration": set(),
     "report": {"findings", "case", "calibration"},

@@ -32,8 +32,9 @@ def test_without_a_unit_there_is_no_rate(capsys):
 
 
 @pytest.mark.usefixtures("clock")
-def test_the_live_bar_tells_the_rate_too(capsys):
-    assert list(progress._live("abc", "extract", 3, 0, 10, "images")) == ["a", "b", "c"]
+def test_the_live_bar_tells_the_rate_too(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "display_for", lambda what, total, done, now: progress.TerminalBar(what, total, done))
+    assert list(progress.track("abc", "extract", 3, each=10, unit="images")) == ["a", "b", "c"]
     assert "images/s" in capsys.readouterr().err
 
 
@@ -41,3 +42,12 @@ def test_quiet_is_quiet(capsys, monkeypatch):
     monkeypatch.setenv("RIGHTREASONS_QUIET", "1")
     assert list(progress.track("abc", "work", each=2, unit="images")) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_meter_says_its_remark_in_the_line(capsys):
+    with progress.Meter("train", 4) as meter:
+        meter.advance()
+        meter.say("epoch 1: loss 0.5")
+        meter.advance()
+    assert capsys.readouterr().err == "train: 2 of 4, epoch 1: loss 0.5, about 2 s left\n"

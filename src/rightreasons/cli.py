@@ -761,8 +761,7 @@ def _mitigation_settings(method: str, given: list[str] | None, shared: dict[str,
         key, equals, value = text.partition("=")
         if not equals:
             raise SettingError(f"--set {text!r} is not setting=value")
-        if key not in known:
-            raise SettingError(f"mitigation {method!r} has no setting {key!r}; {families.suggest(key, known)}")
+        families.refuse_unknown([key], known, f"mitigation {method!r}")
         settings[key] = _value(value)
     brought = shared.get("checkpoint") is not None
     if brought and module.STARTS == "start" and "start" not in settings:

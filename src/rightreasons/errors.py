@@ -9,6 +9,7 @@ RightReasonsError
 ├── EvidenceError     an array is missing, or belongs to another cohort or model
 ├── TrainingError     a training run cannot start or has gone wrong
 └── NotRun            an audit that was asked for cannot run here; the page shows the reason
+    └── NoAttribute   a cohort without attributes was asked for one (a DataError too)
 """
 
 
@@ -49,3 +50,7 @@ class TrainingError(RightReasonsError, RuntimeError):
 
 class NotRun(RightReasonsError):
     """An audit that was asked for cannot run here; the message is the reason."""
+
+
+class NoAttribute(DataError, NotRun):
+    """A cohort without attributes was asked for one: an audit that needs one cannot run."""

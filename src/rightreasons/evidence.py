@@ -24,6 +24,7 @@ import pandas as pd
 import zarr
 from scipy.special import softmax
 
+from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
@@ -76,14 +77,24 @@ class Recipe:
         return cls(quantity, method or "", tuple(sorted(settings.items())))
 
     def __str__(self) -> str:
+        name = f"{self.quantity}@{self.method}" if self.method else self.quantity
         inner = ",".join(f"{key}={value}" for key, value in self.settings)
-        return self.quantity + (f"@{self.method}" if self.method else "") + (f"({inner})" if inner else "")
+        return f"{name}({inner})" if inner else name
 
 
 class Evidence:
     """Arrays that one model gave for named cohorts.
 
     `evidence.on("test")` is a view with a cohort and arrays of exactly its rows; `evidence["logits"]` means `on("test")`.
+
+    Attributes
+    ----------
+    card : what the model is
+    head : its head as data, or None where it has no such form
+    training : the rows that it was trained on, or None where they are not known
+    used : ids of the rows that it was fitted or tuned on
+    cohorts : names of the cohorts
+    path : the folder, or None for evidence in memory
     """
 
     def __init__(
@@ -96,6 +107,11 @@ class Evidence:
     ) -> None:
         self._group = group
         self._cohorts = cohorts
+        attributes: dict[str, Any] = group.attrs.asdict()
+        self._fingerprints: dict[str, str] = attributes["fingerprints"]
+        self.card = _card(attributes["card"])
+        self.cohorts = tuple(cohorts)
+        self.path = Path(group.store.root) if isinstance(group.store, zarr.storage.LocalStore) else None
         self.head = head
         self.training = training
         self.used = used
@@ -114,26 +130,25 @@ class Evidence:
     ) -> Evidence:
         """New evidence in a folder (None: in memory), or the evidence already there if it is of the same model.
 
-        What is known about the model beside its weights (its card, training rows and used ids) is taken as given now.
+        The card, the training rows and the used ids that are given replace those in the folder.
         """
         if path is not None and (Path(path) / "zarr.json").exists():
-            found = cls.open(path)
-            if found.card.model != card.model:
+            there = cls.open(path)
+            if there.card.model != card.model:
                 raise EvidenceError(
-                    f"{path} holds the evidence of {found.card.name} (model {found.card.model}) and not of {card.name} "
+                    f"{path} holds the evidence of {there.card.name} (model {there.card.model}) and not of {card.name} "
                     f"(model {card.model}): choose another folder"
                 )
-            found._retell(card, training, frozenset(used))
-            return found
+            there._update(card, training, frozenset(used))
+            return there
         store: Any = _Memory() if path is None else str(path)
         if path is not None:
             folder = Path(path)
-            folder.mkdir(parents=True, exist_ok=True)
+            _save_used(folder, used)
             if head is not None:
                 _save_arrays(folder / "head.npz", head.to_arrays())
             if training is not None:
                 training.save(folder / "training.parquet")
-            _save_used(folder, used)
         # The group is written last: a folder with zarr.json is whole.
         group = zarr.open_group(store, mode="a", attributes={"card": _json(card), "fingerprints": {}})
         return cls(group, {}, head, training, frozenset(used))
@@ -144,7 +159,8 @@ class Evidence:
         if not (folder / "zarr.json").exists():
             raise EvidenceError(f"no evidence in {folder}: extract it first")
         group = zarr.open_group(str(folder), mode="a")
-        names = _attributes(group)["fingerprints"]
+        stored: dict[str, Any] = group.attrs.asdict()
+        names = stored["fingerprints"]
         cohorts = {name: Cohort.read(folder / "cohorts" / f"{name}.parquet", name=name) for name in names}
         head = Head.from_arrays(dict(np.load(folder / "head.npz"))) if (folder / "head.npz").exists() else None
         training = Cohort.read(folder / "training.parquet", name="train") if (folder / "training.parquet").exists() else None
@@ -159,29 +175,27 @@ class Evidence:
         classes: Sequence[Any] | None = None,
         head: Head | None = None,
         name: str = "model",
-        target: str = "",
         training: Cohort | None = None,
         used: Sequence[str] = (),
         path: str | os.PathLike[str] | None = None,
         **card: Any,
     ) -> Evidence:
-        """Evidence from arrays that a user already has.
+        """Evidence from arrays that you already have.
 
         Parameters
         ----------
         cohort : one cohort, whose splits become the named cohorts (all rows are `test` where it has none); or several by name
         arrays : recipe → (n, …) array with the rows of `cohort`; with several cohorts, cohort name → such a mapping
         classes : the label value of every column of `logits`; the cohort's own classes by default
+        card : what else is known of the model, as in `Card`, such as `target`, the column that it predicts
         """
-        whole = isinstance(cohort, Cohort)
-        cohorts: dict[str, Cohort] = {"": cohort} if isinstance(cohort, Cohort) else dict(cohort)
-        given = {"": arrays} if whole else arrays
-        first = next(iter(cohorts.values()))
+        by_name = {"": (cohort, arrays)} if isinstance(cohort, Cohort) else {key: (cohort[key], arrays[key]) for key in cohort}
+        first, _ = next(iter(by_name.values()))
         values = tuple(classes if classes is not None else first.classes)
-        card_ = Card(name=name, classes=values, target=target, model=f"{BROUGHT} {name}", **card)
-        evidence = cls.create(path, card_, head=head, training=training, used=frozenset(used))
-        for key, part in cohorts.items():
-            checked = {a: _checked(np.asarray(v), a, part, values) for a, v in given[key].items()}
+        about = Card(name=name, classes=values, model=f"{BROUGHT} {name}", **card)
+        evidence = cls.create(path, about, head=head, training=training, used=frozenset(used))
+        for key, (part, given) in by_name.items():
+            checked = {array: _checked(np.asarray(v), array, part, values) for array, v in given.items()}
             for split, rows in _parts(part, key):
                 evidence.add(split, part.select(rows, name=split))
                 for array, v in checked.items():
@@ -226,25 +240,17 @@ class Evidence:
 
     # ---- reading ------------------------------------------------------------------------------------------------------
 
-    @property
-    def card(self) -> Card:
-        stored = _attributes(self._group)["card"]
-        return Card(**{**stored, "classes": tuple(stored["classes"])})
-
-    @property
-    def cohorts(self) -> tuple[str, ...]:
-        return tuple(self._cohorts)
-
     def __repr__(self) -> str:
-        held = "; ".join(
-            f"{name} ({len(c)} rows): {', '.join(self.arrays(name)) or 'nothing'}" for name, c in self._cohorts.items()
-        )
-        return f"<Evidence of {self.card.name}: {held or 'empty'}>"
+        listed = [f"{name} ({len(cohort)} rows): {self._listed(name)}" for name, cohort in self._cohorts.items()]
+        return f"<Evidence of {self.card.name}: {'; '.join(listed) or 'empty'}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: cohorts, their rows and arrays."""
-        rows = [(name, len(self.on(name)), ", ".join(self.arrays(name)) or "nothing") for name in self.cohorts]
+        rows = [(name, len(self.on(name)), self._listed(name)) for name in self.cohorts]
         return table(f"Evidence of {self.card.name}", ("cohort", "rows", "arrays"), rows)
+
+    def _listed(self, cohort: str) -> str:
+        return ", ".join(self.arrays(cohort)) or "nothing"
 
     def arrays(self, cohort: str) -> tuple[str, ...]:
         """Names of the finished arrays of one cohort."""
@@ -263,26 +269,29 @@ class Evidence:
         return self.on("test")[array]
 
     def fingerprint(self, cohort: str) -> str:
-        return str(_attributes(self._group)["fingerprints"][cohort])
+        """Of the rows that arrays of this cohort were made from."""
+        return str(self._fingerprints[cohort])
 
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, cohort: Cohort) -> None:
-        """Name a cohort. The same name again must be the same rows; their other columns are taken as given now."""
+        """Name a cohort. A name that is taken must have the same rows; their other columns are replaced."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:
             raise EvidenceError(f"{name!r} cannot name a cohort: it names a folder too, so leave out slashes and a leading dot")
-        mine = _attributes(self._group)["fingerprints"]
-        if name in mine and mine[name] != cohort.fingerprint:
+        known = self._fingerprints.get(name)
+        if known is not None and known != cohort.fingerprint:
             raise EvidenceError(
-                f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {mine[name]} and the one given "
+                f"cohort {name!r} in the evidence of {self.card.name} has fingerprint {known} and the one given "
                 f"{cohort.fingerprint}: the ids, their order or the image contents differ; choose another folder"
             )
         if self.path is not None:
             cohort.save(self.path / "cohorts" / f"{name}.parquet")
         self._cohorts[name] = cohort
-        if name not in mine:
+        self.cohorts = tuple(self._cohorts)
+        if known is None:
             self._group.require_group(name)
-            self._group.attrs["fingerprints"] = {**mine, name: cohort.fingerprint}
+            self._fingerprints = {**self._fingerprints, name: cohort.fingerprint}
+            self._group.attrs["fingerprints"] = self._fingerprints
 
     def begin(
         self,
@@ -350,12 +359,8 @@ class Evidence:
         array = self.begin(cohort, name, values.shape[1:], values.dtype, **made_from)
         array[:] = values
 
-    @property
-    def path(self) -> Path | None:
-        return Path(self._group.store.root) if isinstance(self._group.store, zarr.storage.LocalStore) else None
-
     def _remedy(self, brought: str) -> str:
-        """What to do about something missing: arrays that a user brought cannot be extracted."""
+        """What to do about something missing: `brought` where the user brought the arrays, which cannot be extracted."""
         return brought if self.card.model.startswith(BROUGHT) else "extract it first"
 
     def _known(self, cohort: str) -> str:
@@ -366,9 +371,11 @@ class Evidence:
             )
         return cohort
 
-    def _retell(self, card: Card, training: Cohort | None, used: frozenset[str]) -> None:
-        """Take what is said about the same weights now: which class an output stands for, what the model was fitted on."""
-        self._group.attrs["card"] = _json(card)
+    def _update(self, card: Card, training: Cohort | None, used: frozenset[str]) -> None:
+        """Replace what is known about the model beside its weights: its classes, the rows that it was fitted on, and so on."""
+        stored = _json(card)
+        self._group.attrs["card"] = stored
+        self.card = _card(stored)
         if training is not None:
             self.training = training
             if self.path is not None:
@@ -379,10 +386,10 @@ class Evidence:
                 _save_used(self.path, used)
 
     def _cohort_group(self, cohort: str) -> zarr.Group:
-        found = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
-        if not isinstance(found, zarr.Group):
+        group = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
+        if not isinstance(group, zarr.Group):
             raise EvidenceError(f"{cohort!r} in {self.path} is not a group of arrays")
-        return found
+        return group
 
     @staticmethod
     def _writable(group: zarr.Group, key: str) -> zarr.Array:
@@ -391,24 +398,23 @@ class Evidence:
 
 
 class View:
-    """Some rows of one cohort of one model's evidence: the cohort and arrays of exactly these rows, in this order."""
+    """Some rows of one cohort of one model's evidence: the cohort and arrays of exactly these rows, in this order.
+
+    Attributes
+    ----------
+    cohort : the rows
+    left_out : how many rows of the named cohort are not among them
+    """
 
     def __init__(self, evidence: Evidence, name: str, rows: np.ndarray) -> None:
         self.evidence = evidence
         self.name = name
         self._rows = rows
-
-    @property
-    def cohort(self) -> Cohort:
-        return self.evidence._cohorts[self.name].select(self._rows, name=self.name)
+        self.cohort = evidence._cohorts[name].select(rows, name=name)
+        self.left_out = len(evidence._cohorts[name]) - len(rows)
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def left_out(self) -> int:
-        """Rows of the cohort that are not in this view."""
-        return len(self.evidence._cohorts[self.name]) - len(self._rows)
 
     def select(self, rows: np.ndarray) -> View:
         """Some of these rows, by mask or position."""
@@ -419,7 +425,9 @@ class View:
         return str(Recipe.parse(array)) in self.evidence.arrays(self.name)
 
     def __getitem__(self, array: str) -> np.ndarray:
-        return np.concatenate([block for _, block in self.blocks(array)]) if len(self) else np.asarray(self._array(array)[:0])
+        if not len(self._rows):
+            return np.asarray(self._array(array)[:0])
+        return np.concatenate([block for _, block in self.blocks(array)])
 
     def blocks(self, array: str, chunks: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Positions in this view and their part of an array, a few chunks at a time: for arrays larger than memory.
@@ -481,8 +489,9 @@ class View:
         group = evidence._cohort_group(self.name)
         where = f"in the evidence of {evidence.card.name} on cohort {self.name}"
         if _key(recipe) not in group:
-            has = ", ".join(evidence.arrays(self.name)) or "nothing"
-            raise EvidenceError(f"{recipe!r} is not {where} (it has {has}): {evidence._remedy('give it to from_arrays')}")
+            raise EvidenceError(
+                f"{recipe!r} is not {where} (it has {evidence._listed(self.name)}): {evidence._remedy('give it to from_arrays')}"
+            )
         array = group[_key(recipe)]
         if not isinstance(array, zarr.Array):
             raise EvidenceError(f"{recipe!r} {where} is not an array")
@@ -497,7 +506,8 @@ class View:
             raise EvidenceError(
                 f"{recipe!r} {where} is not finished ({len(missing_chunks(array))} chunks missing): extract again"
             )
-        for column, made in _attributes(array)["reads"].items():
+        stored: dict[str, Any] = array.attrs.asdict()
+        for column, made in stored["reads"].items():
             now = evidence._cohorts[self.name].column_hash(column)
             if now != made:
                 raise EvidenceError(f"{recipe!r} {where} read column {column} ({made}), which has changed ({now}): extract again")
@@ -512,17 +522,19 @@ class Decisions:
     ----------
     label : (n,) which output is true, -1 where missing
     logits : (n, C)
+    probability : (n, C) of every output
     """
 
     cohort: Cohort
     label: np.ndarray
     logits: np.ndarray
+    probability: np.ndarray = field(init=False, repr=False)
 
-    @property
-    def probability(self) -> np.ndarray:
-        return softmax(self.logits, axis=1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", softmax(self.logits, axis=1))
 
     def select(self, rows: np.ndarray) -> Decisions:
+        """Some of the decisions, by mask or position."""
         return Decisions(self.cohort.select(rows), self.label[rows], self.logits[rows])
 
 
@@ -592,9 +604,9 @@ def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) ->
     numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64)
     if np.isnan(numbers).any():
         row = int(np.isnan(numbers).argmax())
-        found = str(cohort.column(column)[row])
+        cell = str(cohort.column(column)[row])
         raise DataError(
-            f"{path}, row {row + 1}: {column} is {found!r}, and a probability between 0 and 1 is expected "
+            f"{path}, row {row + 1}: {column} is {cell!r}, and a probability between 0 and 1 is expected "
             f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
         )
     return numbers
@@ -605,9 +617,8 @@ def _save_used(folder: Path, used: Sequence[str] | frozenset[str]) -> None:
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
-    temporary.replace(path)
+    with files.replacing(path) as partial, partial.open("wb") as file:
+        np.savez(file, **dict(arrays))  # type: ignore[arg-type]
 
 
 def _mean_by(values: np.ndarray, case: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -616,13 +627,13 @@ def _mean_by(values: np.ndarray, case: np.ndarray, size: np.ndarray) -> np.ndarr
     return total / size.reshape(-1, *(1 for _ in values.shape[1:]))
 
 
-def _attributes(node: zarr.Group | zarr.Array) -> dict[str, Any]:
-    return node.attrs.asdict()
-
-
 def _json(card: Card) -> dict[str, Any]:
     values = tuple(v.item() if isinstance(v, np.generic) else v for v in card.classes)
     return asdict(replace(card, classes=values, settings=dict(card.settings)))
+
+
+def _card(stored: Mapping[str, Any]) -> Card:
+    return Card(**{**stored, "classes": tuple(stored["classes"])})  # JSON knows lists only
 
 
 def _plain(value: str) -> int | float | str | bool:

@@ -74,21 +74,27 @@ def with_settings(kind: type) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
 def settings_of(*functions: Callable[..., Any]) -> dict[str, Any]:
     """Keyword settings of these functions with their defaults: the parameters that have one."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.default is not inspect.Parameter.empty:
-                found[parameter.name] = parameter.default
-    return found
+                defaults[parameter.name] = parameter.default
+    return defaults
 
 
 def resolve(given: dict[str, Any], *functions: Callable[..., Any], where: str) -> dict[str, Any]:
     """Full settings: the defaults of `functions` overridden by `given`; an unknown key is an error that lists the known ones."""
     known = settings_of(*functions)
-    for key in given:
-        if key not in known:
-            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, known)}")
+    refuse_unknown(given, known, where)
     return {**known, **given}
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise for the first setting that `where` (an audit, a table of a study.toml) does not know, with the names that it does."""
+    names = set(known)
+    for key in given:
+        if key not in names:
+            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
 
 
 def accepted(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:

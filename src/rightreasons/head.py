@@ -154,7 +154,10 @@ class Head:
         weight, bias = np.eye(self.d), np.zeros(self.d)
         for layer in self.layers:
             w, b = (layer.arrays[name].astype(np.float64) for name in ("weight", "bias"))
-            weight, bias = (w @ weight, w @ bias + b) if layer.kind == "linear" else (w[:, None] * weight, w * bias + b)
+            if layer.kind == "linear":
+                weight, bias = w @ weight, w @ bias + b
+            else:
+                weight, bias = w[:, None] * weight, w * bias + b
         return _f32(weight), _f32(bias)
 
 
@@ -174,19 +177,19 @@ def outputs_for(cohort_classes: Sequence[object], classes: Sequence[object]) -> 
     """
     exact = {_plain(value): i for i, value in enumerate(classes)}
     spelled = {str(_plain(value)): i for i, value in enumerate(classes)}
-    found = [exact.get(_plain(value), spelled.get(str(_plain(value)))) for value in cohort_classes]
-    if None in found:
-        missing = [value for value, i in zip(cohort_classes, found) if i is None]
+    outputs = [exact.get(_plain(value), spelled.get(str(_plain(value)))) for value in cohort_classes]
+    if None in outputs:
+        missing = [value for value, i in zip(cohort_classes, outputs) if i is None]
         raise DataError(
             f"the cohort's label values {_some(cohort_classes)} are not all among the model's outputs {_some(classes)}: "
             f"{_some(missing)} missing; say what every output stands for with classes=[…], one value per output in order"
         )
-    if len(set(found)) != len(found):
+    if len(set(outputs)) != len(outputs):
         raise DataError(
             f"two label values of {_some(cohort_classes)} stand for one output of {_some(classes)}: "
             "give each its own in classes=[…]"
         )
-    return np.array(found, dtype=np.int64)
+    return np.array(outputs, dtype=np.int64)
 
 
 def _gelu(z: np.ndarray) -> np.ndarray:
@@ -248,12 +251,10 @@ def _validate(layers: tuple[Layer, ...]) -> None:
         if set(layer.arrays) != set(expected):
             raise ModelError(f"{what} must have the arrays {expected}, found {tuple(layer.arrays)}")
         weight = layer.arrays["weight"]
-        if weight.ndim != (2 if layer.kind == "linear" else 1) or any(
-            layer.arrays[a].shape != weight.shape[:1] for a in expected[1:]
-        ):
-            raise ModelError(
-                f"{what} has arrays of shapes {[layer.arrays[a].shape for a in expected]}, which do not belong together"
-            )
+        axes = 2 if layer.kind == "linear" else 1
+        if weight.ndim != axes or any(layer.arrays[name].shape != weight.shape[:1] for name in expected[1:]):
+            shapes = [layer.arrays[name].shape for name in expected]
+            raise ModelError(f"{what} has arrays of shapes {shapes}, which do not belong together")
         if width is not None and weight.shape[-1] != width:
             raise ModelError(f"{what} reads {weight.shape[-1]} values but the layer before it gives {width}")
         width = weight.shape[0]
@@ -273,4 +274,4 @@ def _plain(value: object) -> object:
 
 def _some(values: Sequence[object], most: int = 12) -> str:
     shown = ", ".join(repr(_plain(value)) for value in list(values)[:most])
-    return f"[{shown}{', …' if len(values) > most else ''}]" + (f" ({len(values)} in all)" if len(values) > most else "")
+    return f"[{shown}, …] ({len(values)} in all)" if len(values) > most else f"[{shown}]"

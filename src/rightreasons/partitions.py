@@ -109,19 +109,15 @@ def _by_centroid(segments: np.ndarray) -> np.ndarray:
 
 def _label_map(labels: np.ndarray | str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
     """The label map as integers, and its affine where the file has one."""
-    affine = None
-    if isinstance(labels, str | os.PathLike):
-        found, affine = _read(Path(labels))
-    else:
-        found = np.asarray(labels)
-    if found.dtype.kind not in "biuf" or (found.dtype.kind == "f" and not (found == np.round(found)).all()):
-        raise DataError(f"an atlas is a map of whole numbers; found {found.dtype} values such as {found.ravel()[:4].tolist()}")
-    whole = found.astype(np.int64)
-    if (whole < 0).any():
-        raise DataError(f"an atlas has labels from 0 (background); found {int(whole.min())}")
-    if not whole.any():
+    values, affine = _read(Path(labels)) if isinstance(labels, str | os.PathLike) else (np.asarray(labels), None)
+    if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and not (values == np.round(values)).all()):
+        raise DataError(f"an atlas is a map of whole numbers; found {values.dtype} values such as {values.ravel()[:4].tolist()}")
+    regions = values.astype(np.int64)
+    if (regions < 0).any():
+        raise DataError(f"an atlas has labels from 0 (background); found {int(regions.min())}")
+    if not regions.any():
         raise DataError("the atlas has no label but 0, which is background")
-    return whole, affine
+    return regions, affine
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
@@ -147,21 +143,21 @@ def _placed(
     affine: np.ndarray | None,
     target_affine: np.ndarray | None,
 ) -> np.ndarray:
-    found, own = _label_map(labels)
+    regions, own = _label_map(labels)
     affine = own if affine is None else np.asarray(affine)
-    target = found.shape if shape is None else tuple(int(s) for s in shape)
-    if len(target) != found.ndim:
+    target = regions.shape if shape is None else tuple(int(s) for s in shape)
+    if len(target) != regions.ndim:
         raise DataError(
-            f"the atlas has {found.ndim} axes {found.shape} and the maps {len(target)} {target}: they must have the same"
+            f"the atlas has {regions.ndim} axes {regions.shape} and the maps {len(target)} {target}: they must have the same"
         )
     if target_affine is None or affine is None:
-        if target == found.shape:
-            return found
+        if target == regions.shape:
+            return regions
         # Both cover the same field of view: the centre of every target pixel falls into one atlas pixel.
-        index = [((np.arange(t) + 0.5) * s / t).astype(np.int64) for s, t in zip(found.shape, target, strict=True)]
-        return found[np.ix_(*index)]
+        index = [((np.arange(t) + 0.5) * s / t).astype(np.int64) for s, t in zip(regions.shape, target, strict=True)]
+        return regions[np.ix_(*index)]
     to_voxel = np.linalg.inv(affine) @ np.asarray(target_affine)
-    return ndimage.affine_transform(found, to_voxel[:-1, :-1], to_voxel[:-1, -1], output_shape=target, order=0, cval=0)
+    return ndimage.affine_transform(regions, to_voxel[:-1, :-1], to_voxel[:-1, -1], output_shape=target, order=0, cval=0)
 
 
 def _number(labels: np.ndarray) -> np.ndarray:

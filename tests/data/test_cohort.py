@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from rightreasons.data.cohort import FRACTIONS, Cohort
-from rightreasons.data.schema import Schema, parse_boxes, table_problems, text, tidy
+from rightreasons.data.schema import Schema, Table, parse_boxes, table_problems, text, tidy
 from rightreasons.data.sources import read_frame
-from rightreasons.errors import DataError, RightReasonsError, SettingError
+from rightreasons.errors import DataError, NotRun, RightReasonsError, SettingError
 
 
 def picture(path: Path, seed: int = 0) -> str:
@@ -678,7 +678,7 @@ def test_what_stands_in_two_places_is_refused_with_both_rows(tmp_path: Path) -> 
 def test_a_subject_with_rows_in_no_split_is_in_one_split() -> None:
     frame = pd.DataFrame({"label": [0, 1, 0], "who": ["p", "p", "p"], "split": ["", "train", None]})
     schema = Schema(image=None, subject="who", split="split", classes=(0, 1), resolved=True)
-    assert list(table_problems(frame, schema)) == []
+    assert list(table_problems(Table.of(frame, schema))) == []
 
 
 def test_many_problems_are_counted_in_one_sentence() -> None:
@@ -729,3 +729,8 @@ def test_wrong_choices_of_rows_get_one_clear_sentence() -> None:
     ):
         with pytest.raises((DataError, SettingError), match=sentence):
             call()
+
+
+def test_an_audit_cannot_run_on_a_cohort_without_attributes() -> None:
+    with pytest.raises(NotRun, match="cohort 'cohort' has no attribute: name one with attribute="):
+        Cohort.from_columns({"label": [0, 1]}).attribute()

@@ -9,6 +9,7 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.audits._contract import Context, Need, Result, Role, subjects_of
+from rightreasons.display import show_as_finding
 from rightreasons.errors import EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, not_run
@@ -57,15 +58,8 @@ def audit(method: str, models: Models, *, seed: int = 0, name: str | None = None
         seed=seed,
         seconds=time.perf_counter() - start,
     )
-    return _shown(replace(result, context=context))
-
-
-def _shown(result: Any) -> Any:
-    """The result, of a class that notebooks show as its finding: an audit need not know of notebooks."""
-    kind = type(result)
-    if not hasattr(kind, "_repr_html_"):
-        kind._repr_html_ = lambda self: self.finding()._repr_html_()
-    return result
+    show_as_finding(type(result))
+    return replace(result, context=context)
 
 
 def audit_all(

@@ -6,7 +6,6 @@ attributes, so that every view, and every cohort read back from disk, counts cla
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,17 +17,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
 
-from rightreasons.data import images
-from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, Value, hash_of, refuse, resolve, table_problems, text
+from rightreasons.data import images, sampling
+from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, hash_of, read_table, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.display import table
-from rightreasons.errors import DataError, SettingError
+from rightreasons.errors import DataError, NoAttribute, SettingError
 from rightreasons.families import suggest
 
 FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
-STEEPEST = 20.0  # slope of a subsample, per standard deviation: nearly a cut at the mean
 SPLIT = "rightreasons.split"  # the column that keeps splits made here
 
 
@@ -36,14 +33,38 @@ class Cohort:
     """Rows of a frozen table of images.
 
     Made by `Cohort.read` or `Cohort.from_columns`. `select`, `balance` and `bias` give views of rows; `split` names them.
-    Axis 0 of every array is the cohort's rows in its order.
+    Axis 0 of every array is the cohort's rows in its order; the arrays below are read-only.
+
+    Attributes
+    ----------
+    schema : which column plays which part
+    id : (n,) identifiers as strings, unique
+    label : (n,) codes into `classes`, -1 where the label is missing
+    classes : the label's values
+    label_name : the label's column
+    attributes : names of the attributes; `attribute(name)` has the values
+    splits, subject, case : (n,) names, '' where missing; None where no column plays the part
+    has_images : False for a table of predictions
+    root : folder that relative image references start from
     """
 
     def __init__(self, table: Table, rows: np.ndarray | None = None, name: str = "cohort") -> None:
+        self.name = name
+        self.schema = table.schema
+        self.root = Path(table.schema.root)
+        self.classes = table.schema.classes
+        self.label_name = table.schema.label or ""
+        self.attributes = table.schema.attribute
+        self.has_images = table.image is not None
         self._table = table
         self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
-        self._rows.setflags(write=False)
-        self.name = name
+        frozen(self._rows)
+        self._attributes = {key: replace(a, values=frozen(a.values[self._rows])) for key, a in table.attributes.items()}
+        self.id: np.ndarray = frozen(table.id[self._rows])
+        self.label: np.ndarray = frozen(table.label[self._rows])
+        self.splits = _at(table.split, self._rows)
+        self.subject = _at(table.subject, self._rows)
+        self.case = _at(table.case, self._rows)
 
     # ---- reading and writing ------------------------------------------------------------------------------------------
 
@@ -112,10 +133,7 @@ class Cohort:
             root=root,
         )
         frame, given = read_frame(path, given)
-        if not given.resolved:
-            given = resolve(frame, given, bins or {})
-            refuse(table_problems(frame, given), path)
-        return cls(Table(frame, given), name=name or path.stem)
+        return cls(read_table(frame, given, bins or {}, path), name=name or path.stem)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], *, name: str = "cohort", **schema: Any) -> Cohort:
@@ -127,17 +145,19 @@ class Cohort:
         for part in ("image", "label", "id"):
             schema.setdefault(part, part if part in columns else None)
         frame = pd.DataFrame({key: list(values) for key, values in columns.items()})
-        given = resolve(frame, Schema.of(**schema), bins)
-        refuse(table_problems(frame, given), Path(name))
-        return cls(Table(frame, given), name=name)
+        return cls(read_table(frame, Schema.of(**schema), bins, Path(name)), name=name)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write these rows with their schema as Parquet; `Cohort.read` needs no keyword to read them back."""
+        frame, schema = self.with_ids()
+        return write_frame(frame, replace(schema, root=str(self.root.absolute())), Path(path))
+
+    def with_ids(self) -> tuple[pd.DataFrame, Schema]:
+        """The manifest's columns of these rows and their schema. Ids that were derived become a column: a view must keep them."""
         frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
-        if self._table.schema.id is None:  # ids are derived from rows; a view must keep them
-            frame = frame.assign(**{ID: self.id})
-        schema = replace(self._table.schema, id=self._table.schema.id or ID, root=str(self.root.absolute()))
-        return write_frame(frame, schema, Path(path))
+        if self.schema.id is not None:
+            return frame, self.schema
+        return frame.assign(**{ID: self.id}), replace(self.schema, id=ID)
 
     # ---- columns ------------------------------------------------------------------------------------------------------
 
@@ -151,109 +171,66 @@ class Cohort:
 
     def _repr_html_(self) -> str:
         """For notebooks: rows by label and, where it has levels, by the first attribute."""
-        names = [name for name in self.attributes if self.attribute(name).kind == "categorical"][:1]
-        heading = f"{self.name}: {len(self)} rows" + (f", {', '.join(self.attributes)}" if self.attributes else "")
+        heading = f"{self.name}: {len(self)} rows"
+        if self.attributes:
+            heading += f", {', '.join(self.attributes)}"
         if not self.classes:
             return table(heading)
-        sizes = (
-            self.counts(names[0]) if names else pd.Series(np.bincount(self.label[self.label >= 0], minlength=len(self.classes)))
-        )
-        levels = [f"{names[0]} = {level}" for level in sizes.columns] if names else ["rows"]
-        rows = [(value, *np.ravel(row)) for value, row in zip(self.classes, sizes.to_numpy(), strict=True)]
-        return table(heading, (self.label_name, *levels), rows)
-
-    @property
-    def schema(self) -> Schema:
-        return self._table.schema
-
-    @property
-    def root(self) -> Path:
-        return Path(self._table.schema.root)
-
-    @property
-    def id(self) -> np.ndarray:
-        """(n,) identifiers as strings, unique."""
-        return self._table.ids[self._rows]
-
-    @property
-    def has_images(self) -> bool:
-        return self._table.schema.image is not None
+        with_levels = [name for name in self.attributes if self.attribute(name).kind == "categorical"]
+        if not with_levels:
+            sizes = np.bincount(self.label[self.label >= 0], minlength=len(self.classes))
+            return table(heading, (self.label_name, "rows"), list(zip(self.classes, sizes, strict=True)))
+        counts = self.counts(with_levels[0])
+        columns = [f"{with_levels[0]} = {level}" for level in counts.columns]
+        rows = [(value, *sizes) for value, sizes in zip(self.classes, counts.to_numpy(), strict=True)]
+        return table(heading, (self.label_name, *columns), rows)
 
     @property
     def image(self) -> np.ndarray:
         """(n,) image references, as `rightreasons.data.images.read` takes them."""
-        return self._strings("image", required=True)
-
-    @property
-    def classes(self) -> tuple[Value, ...]:
-        """The label's values; codes in `label` count in this order."""
-        return self._table.schema.classes
-
-    @property
-    def label_name(self) -> str:
-        return self._table.schema.label or ""
-
-    @property
-    def label(self) -> np.ndarray:
-        """(n,) codes into `classes`, -1 where the label is missing."""
-        return self._table.label[self._rows]
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        return self._table.schema.attribute
+        references = self._table.image
+        if references is None:
+            raise DataError(f"cohort {self.name!r} has no image column: give image= when reading the manifest")
+        return references[self._rows]
 
     def attribute(self, name: str | None = None) -> Attribute:
         """One attribute of these rows; the first one named at reading where `name` is None."""
         if name is None:
             if not self.attributes:
-                raise DataError(f"cohort {self.name!r} has no attribute: name one with attribute= when reading the manifest")
+                raise NoAttribute(f"cohort {self.name!r} has no attribute: name one with attribute= when reading the manifest")
             name = self.attributes[0]
         if name not in self.attributes:
             raise DataError(f"cohort {self.name!r} has no attribute {name!r}; {suggest(name, self.attributes)}")
-        whole = self._table.attributes[name]
-        return replace(whole, values=whole.values[self._rows])
+        return self._attributes[name]
 
-    @property
-    def splits(self) -> np.ndarray | None:
-        """(n,) names of splits, or None."""
-        return self._strings("split")
-
-    @property
-    def subject(self) -> np.ndarray | None:
-        return self._strings("subject")
-
-    @property
-    def case(self) -> np.ndarray | None:
-        return self._strings("case")
+    # Seldom asked for, and so taken from the table only then: a view copies what it holds.
 
     @property
     def site(self) -> np.ndarray | None:
-        return self._strings("site")
+        return _at(self._table.site, self._rows)
 
     @property
     def mask(self) -> np.ndarray | None:
         """(n,) references of masks, '' where a row has none."""
-        return self._strings("mask")
+        return _at(self._table.mask, self._rows)
 
     @property
     def transform(self) -> np.ndarray | None:
-        return self._strings("transform")
+        return _at(self._table.transform, self._rows)
 
     @property
     def twin(self) -> np.ndarray | None:
         """(n,) references of twins, '' where a row has none."""
-        return self._strings("twin")
+        return _at(self._table.twin, self._rows)
 
     @property
     def weight(self) -> np.ndarray | None:
-        if self._table.schema.weight is None:
-            return None
-        return pd.to_numeric(self._table.frame[self._table.schema.weight]).to_numpy(dtype=np.float64)[self._rows]
+        return _at(self._table.weight, self._rows)
 
     @property
     def box(self) -> list[np.ndarray] | None:
         """Per row a (k, 4) array of x0, y0, x1, y1 in source pixels; k is 0 where a row has none."""
-        if not self._table.schema.box:
+        if not self.schema.box:
             return None
         return [self._table.boxes[r] for r in self._rows]
 
@@ -291,7 +268,8 @@ class Cohort:
     @cached_property
     def digests(self) -> np.ndarray:
         """(n,) content hashes of the images; empty strings where the cohort has no images."""
-        return np.array(self._digest_all(self.image) if self.has_images else [""] * len(self), dtype=object)
+        digests = self._digest_all(self.image) if self.has_images else [""] * len(self)
+        return np.array(digests, dtype=object)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -302,13 +280,7 @@ class Cohort:
 
     def select(self, rows: np.ndarray | Sequence[int] | Mapping[str, Any], name: str | None = None) -> Cohort:
         """Rows by a boolean mask, by positions, or by the values of columns (`{"site": "A"}`, a list means any of them)."""
-        if isinstance(rows, Mapping):
-            mask = np.ones(len(self), bool)
-            for column, wanted in rows.items():
-                options = {text(v) for v in (wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted])}
-                mask &= np.array([text(v) in options for v in self.column(column)], dtype=bool)
-            rows = mask
-        index = np.asarray(rows)
+        index = self._where(rows) if isinstance(rows, Mapping) else np.asarray(rows)
         if index.dtype == bool:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
@@ -334,7 +306,7 @@ class Cohort:
     def group(self, attribute: str | None = None) -> np.ndarray:
         """(n,) number of each row's (label, attribute level) group, label-major; -1 where either is missing."""
         a = self.attribute(attribute)
-        if self._table.schema.label is None:
+        if self.schema.label is None:
             raise DataError(f"cohort {self.name!r} has no label and forms no groups: give label= when reading the manifest")
         if a.kind == "continuous":
             raise DataError(f"attribute {a.name!r} is continuous and forms no groups: give bins={{{a.name!r}: …}} when reading")
@@ -392,7 +364,11 @@ class Cohort:
         if sum(given is not None for given in (discordant, logistic, gap)) != 1:
             raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
         if discordant is None:
-            keep = self._keeping(attribute, logistic, complement) if gap is None else self._with_gap(attribute, float(gap))
+            numeric = self._numeric(attribute)
+            if gap is not None:
+                keep = sampling.keep_for_gap(numeric, self._is_last, float(gap), self.attribute(attribute).name)
+            else:
+                keep = sampling.keep_by_logistic(numeric, self._is_last, logistic or (0.0, 0.0, 2.0), complement)
             return self.select(np.flatnonzero(rng.random(len(self)) < keep), name=f"{self.name}-biased")
         groups = self.group(attribute)
         agrees = self._concordant(attribute, pairs)
@@ -400,7 +376,7 @@ class Cohort:
         # A class or level that a view left behind is no group; an empty meeting of two that are there is one.
         present = np.flatnonzero(np.outer(counts.sum(axis=1), counts.sum(axis=0)))
         members = {int(g): rng.permutation(np.flatnonzero(groups == g)) for g in present}
-        take = _discordant_rows(members, agrees, discordant, size)
+        take = sampling.rows_by_group(members, agrees, discordant, size)
         for g, rows in members.items():
             if take[g] > len(rows):
                 raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
@@ -408,33 +384,35 @@ class Cohort:
         return self.select(np.sort(kept), name=f"{self.name}-biased")
 
     def in_groups(self, attribute: str, number: int = 8, *, of: Cohort | None = None) -> Cohort:
-        """With a further attribute, `<attribute> groups`: a number in groups, because classifiers learn classes.
+        """The same rows with a further attribute, `<attribute> groups`: a number in groups, because classifiers learn classes.
 
-        They are of equal size in the train rows of the cohort `of`, this one by default; values that many rows share can leave
-        fewer.
+        The groups are of equal size in the train rows of the cohort `of`, this one by default; where many rows share a value
+        there can be fewer of them.
         """
         source = self if of is None else of
-        a, training = self.attribute(attribute), source.on("train") if source.has("train") else source
+        training = source.on("train") if source.has("train") else source
+        a = self.attribute(attribute)
         if a.kind != "continuous":
             raise DataError(f"attribute {a.name!r} forms the groups {list(a.levels)} as it is")
         known = training.attribute(attribute)
         edges = np.unique(np.quantile(known.values[known.present], np.arange(1, number) / number))
         levels = tuple(f"{low:g} to {high:g}" for low, high in pairwise([-np.inf, *edges, np.inf]))
-        every = Cohort(self._table).attribute(attribute).values
+        every = self._table.attributes[attribute].values
         place = np.where(np.isnan(every), len(levels), np.searchsorted(edges, every, side="right"))
         column = np.array([*levels, None], dtype=object)[place]
-        name, schema = f"{attribute} groups", self._table.schema
+        name = f"{attribute} groups"
         schema = replace(
-            schema,
-            attribute=(*schema.attribute, name),
-            kinds={**schema.kinds, name: "categorical"},
-            levels={**schema.levels, name: levels},
+            self.schema,
+            attribute=(*self.attributes, name),
+            kinds={**self.schema.kinds, name: "categorical"},
+            levels={**self.schema.levels, name: levels},
         )
-        return Cohort(Table(self._table.frame.assign(**{name: column}), schema, self._table.digests), self._rows, self.name)
+        frame = self._table.frame.assign(**{name: column})
+        return Cohort(Table.of(frame, schema, self._table.digests), self._rows, self.name)
 
     def gap(self, attribute: str | None = None) -> float:
         """Mean of a numeric attribute at the last class less its mean at the others; NaN where either has no rows."""
-        return _gap(self._numeric(attribute), self._is_last, np.ones(len(self)))
+        return sampling.gap(self._numeric(attribute), self._is_last, np.ones(len(self)))
 
     def split(
         self,
@@ -452,7 +430,9 @@ class Cohort:
         if any(f <= 0 for f in fractions.values()) or sum(fractions.values()) > 1 + 1e-9:
             raise SettingError(f"fractions must be positive and sum to at most 1, not {fractions}")
         rest = 1 - sum(fractions.values())
-        return self._renamed(self._assign({**fractions, **({"": rest} if rest > 1e-9 else {})}, rng, attribute))
+        if rest > 1e-9:
+            fractions[""] = rest
+        return self._renamed(self._assign(fractions, rng, attribute))
 
     def with_roles(self, *, rng: np.random.Generator, trains: bool = False) -> Cohort:
         """Complete the splits that a study needs.
@@ -475,26 +455,27 @@ class Cohort:
         references = self.twin
         if references is None:
             raise DataError(f"cohort {self.name!r} has no twins: give twin= when reading the manifest")
+        schema = self.schema
         view = self.select(references != "")
-        schema = self._table.schema
-        frame = view._table.frame.iloc[view._rows].reset_index(drop=True)
+        frame, _ = view.with_ids()
         unknown = pd.Series([None] * len(frame), dtype=object)  # a twin whose attribute is not told
         columns = {a: schema.twin_attribute.get(a) for a in schema.attribute}
         changed = {a: unknown if column is None else frame[column] for a, column in columns.items()}
         changed |= {str(schema.image): frame[schema.twin], ID: pd.Series(view.id, dtype=object)}
         frame = frame.assign(**changed)
         derived = replace(schema, id=ID, twin=None, twin_attribute={}, mask=None, box=())
-        return Cohort(Table(frame, derived, self._table.digests), name="twin")
+        return Cohort(Table.of(frame, derived, self._table.digests), name="twin")
 
     # ---- what the methods above use -----------------------------------------------------------------------------------
 
-    def _strings(self, part: str, required: bool = False) -> Any:
-        column = getattr(self._table.schema, part)
-        if column is None:
-            if required:
-                raise DataError(f"cohort {self.name!r} has no {part} column: give {part}= when reading the manifest")
-            return None
-        return self._table.strings(column)[self._rows]
+    def _where(self, wanted: Mapping[str, Any]) -> np.ndarray:
+        """(n,) True where every column has the value wanted, or one of them."""
+        mask = np.ones(len(self), bool)
+        for column, values in wanted.items():
+            options = values if isinstance(values, list | tuple | set | np.ndarray) else [values]
+            texts = {text(v) for v in options}
+            mask &= np.array([text(v) in texts for v in self.column(column)], dtype=bool)
+        return mask
 
     def _digest_all(self, references: np.ndarray) -> list[str]:
         cache = self._table.digests
@@ -529,35 +510,6 @@ class Cohort:
         numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
         return np.where(a.present & (self.label >= 0), numeric, np.nan)
 
-    def _keeping(
-        self, attribute: str | None, logistic: tuple[float, float, float] | None, complement: bool = False
-    ) -> np.ndarray:
-        """(n,) probability of every row to be kept."""
-        numeric = self._numeric(attribute)
-        slope, centre, multiplier = logistic or (0.0, 0.0, 2.0)
-        sigmoid = expit(slope * (numeric - centre))
-        kept = np.clip(multiplier * sigmoid, 0, 1)
-        others = 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1)
-        return np.nan_to_num(np.where(self._is_last, kept, others))
-
-    def _with_gap(self, attribute: str | None, gap: float) -> np.ndarray:
-        """The same for the slope, found by bisection, at which the expected gap is `gap`; it rises with the slope."""
-        numeric = self._numeric(attribute)
-        centre, spread = float(np.nanmean(numeric)), float(np.nanstd(numeric)) or 1.0
-
-        def keeping(slope: float) -> np.ndarray:
-            return self._keeping(attribute, (slope / spread, centre, 2.0))
-
-        low, high = -STEEPEST, STEEPEST
-        ends = [_gap(numeric, self._is_last, keeping(slope)) for slope in (low, high)]
-        if not ends[0] <= gap <= ends[1]:
-            name = self.attribute(attribute).name
-            raise DataError(f"gap={gap:g}: subsampling can give {name!r} gaps from {ends[0]:.3g} to {ends[1]:.3g}")
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            low, high = (middle, high) if _gap(numeric, self._is_last, keeping(middle)) < gap else (low, middle)
-        return keeping(low)
-
     @property
     def _is_last(self) -> np.ndarray:
         return np.asarray(self.label == len(self.classes) - 1)
@@ -574,71 +526,23 @@ class Cohort:
         return self.label * (codes.max(initial=0) + 2) + codes
 
     def _assign(self, fractions: Mapping[str, float], rng: np.random.Generator, attribute: str | None) -> np.ndarray:
-        """(n,) split names. Whole subjects, in random order, go to the split that lacks most of its rows in their stratum."""
+        """(n,) split names, the same for all rows of a subject or, where subjects are not known, of a case."""
         named = self.subject if self.subject is not None else self.case
         unit = np.arange(len(self))
         if named is not None:  # rows of unknown subjects are each on their own
             unit = np.unique([f"={name}" if name else str(row) for row, name in enumerate(named)], return_inverse=True)[1]
         first = np.unique(unit, return_index=True)[1]
         stratum = self._stratum(attribute)[first]  # a subject counts in the stratum of its first row
-        size = np.bincount(unit)
-        names, share = list(fractions), np.array(list(fractions.values()))
-        chosen = np.empty(len(first), np.int64)
-        carry = np.zeros(len(names))  # what rounding owed each split so far, so that small strata do not add up to a bias
-        for value in np.unique(stratum):
-            units = rng.permutation(np.flatnonzero(stratum == value))
-            target = share * size[units].sum() + carry
-            filled = np.zeros(len(names))
-            for u in units:
-                chosen[u] = np.argmax(target - filled)
-                filled[chosen[u]] += size[u]
-            carry = target - filled
-        return np.array(names, dtype=object)[chosen][unit]
+        chosen = sampling.assign(stratum, np.bincount(unit), np.array(list(fractions.values())), rng)
+        return np.array(list(fractions), dtype=object)[chosen][unit]
 
     def _renamed(self, names: np.ndarray) -> Cohort:
-        column = self._table.schema.split or SPLIT
-        frame = self._table.frame.iloc[self._rows].reset_index(drop=True)
-        ids = {} if self._table.schema.id else {ID: self.id}
-        schema = replace(self._table.schema, split=column, id=self._table.schema.id or ID)
-        return Cohort(Table(frame.assign(**{column: names}, **ids), schema, self._table.digests), name=self.name)
+        """The same rows in splits of these names."""
+        column = self.schema.split or SPLIT
+        frame, schema = self.with_ids()
+        table = Table.of(frame.assign(**{column: names}), replace(schema, split=column), self._table.digests)
+        return Cohort(table, name=self.name)
 
 
-def _gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
-    """Difference of weighted means; rows without a value count for nothing."""
-    mass = np.where(np.isnan(values), 0.0, weight)
-    sums = [(mass * of).sum() for of in (is_last, ~is_last)]
-    totals = [(mass * of * np.nan_to_num(values)).sum() for of in (is_last, ~is_last)]
-    return float(totals[0] / sums[0] - totals[1] / sums[1]) if min(sums) > 0 else math.nan
-
-
-def _discordant_rows(
-    members: Mapping[int, np.ndarray], agrees: np.ndarray, discordant: float | None, size: int | None
-) -> dict[int, int]:
-    """How many rows of each group to keep."""
-    wanted = float(discordant or 0)
-    is_number = isinstance(discordant, int | np.integer)
-    if not (wanted >= 0 and (is_number or wanted < 1)):
-        raise SettingError(f"discordant={discordant} is neither a whole number of rows nor a share from 0 to below 1")
-    if not is_number:
-        return _share(members, agrees, wanted, size)
-    if size is not None:
-        raise SettingError("size= goes with a share of discordant rows, not with their number")
-    return {g: len(rows) if agrees[g] else int(wanted) for g, rows in members.items()}
-
-
-def _share(members: Mapping[int, np.ndarray], agrees: np.ndarray, share: float, size: int | None) -> dict[int, int]:
-    with_cue = [g for g in members if agrees[g]]
-    against = [g for g in members if not agrees[g]]
-    if not with_cue or not against:
-        raise DataError("bias needs rows in concordant and in discordant groups")
-    most = min(
-        min(len(members[g]) for g in with_cue) * len(with_cue) / (1 - share),
-        min(len(members[g]) for g in against) * len(against) / share if share > 0 else np.inf,
-    )
-    if most < 1:
-        raise DataError("a group that must have rows is empty, and a share needs some of each: see Cohort.counts()")
-    total = int(most + 1e-9) if size is None else size
-    if total > most + 1e-9:
-        raise DataError(f"size={size} with {share:.0%} discordant rows is more than these groups allow ({int(most)})")
-    each = {True: round(total * (1 - share) / len(with_cue)), False: round(total * share / len(against))}
-    return {g: min(each[bool(agrees[g])], len(rows)) for g, rows in members.items()}
+def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if column is None else frozen(column[rows])

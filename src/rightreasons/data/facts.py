@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from scipy import ndimage
 
+from rightreasons import files
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
-from rightreasons.data.images import Geometry
+from rightreasons.data.images import Geometry, stack, widen
 from rightreasons.errors import DataError
 from rightreasons.progress import track
 
@@ -23,7 +24,7 @@ CHUNK_BYTES = 16 << 20
 PARTIAL = ".partial"
 FEW_HEADERS = 8
 DARK = 0.06
-"""How far a pixel in [0, 1] may be from the border's darkest to belong to what surrounds a field of view."""
+"""How much brighter than the border's darkest pixel, in [0, 1], the surround of a field of view may be."""
 
 
 class Facts:
@@ -48,8 +49,8 @@ class Facts:
     def pixels(self) -> np.ndarray | Decoded:
         """Pixels (n, *size, c) as `images.load` gives them: uint8, or float32 in [0, 1] where any image is not 8-bit.
 
-        With a folder they are decoded once, in threads and with bounded memory, into a memory map; a killed run goes on at the
-        last whole chunk. Without one, indexing decodes.
+        With a folder they are decoded once, in threads and with bounded memory, into a memory map; a run that was killed goes
+        on after the last whole chunk. Without a folder they are decoded whenever they are indexed.
         """
         if self.folder is None:
             return Decoded(self.cohort, self.geometry, self.workers)
@@ -66,7 +67,7 @@ class Facts:
         return np.load(self._path(np.uint8), mmap_mode="r")
 
     def field_of_view(self) -> np.ndarray:
-        """(n, *size) bool: what the dark surround of each image does not reach, see `field_of_view`; computed once."""
+        """(n, *size) bool: each image without its dark surround, see `field_of_view`; computed once."""
         path = None if self.folder is None else self.folder / "field.npy"
         if path is None or not path.exists():
             pixels = self.pixels()
@@ -92,12 +93,14 @@ class Facts:
 
         The headers of a few rows are read. Images that lie differently in the world share no voxel grid and are refused.
         """
-        few = dict.fromkeys(np.linspace(0, len(self.cohort) - 1, FEW_HEADERS).astype(int).tolist()) if len(self.cohort) else {}
-        found = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
-        known = {row: affine for row, affine in found.items() if affine is not None}
-        first = next(iter(known.values()), None)
-        for row in found:
-            if first is not None and (row not in known or not np.allclose(first, known[row], atol=1e-3)):
+        n = len(self.cohort)
+        few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist()) if n else {}
+        affines = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
+        first = next((affine for affine in affines.values() if affine is not None), None)
+        if first is None:
+            return None
+        for row, affine in affines.items():
+            if affine is None or not np.allclose(first, affine, atol=1e-3):
                 raise DataError(
                     f"rows {self.cohort.id[0]!r} and {self.cohort.id[row]!r} of cohort {self.cohort.name!r} lie differently "
                     "in the world: register the images to one space, so that an atlas can be laid over them"
@@ -173,10 +176,10 @@ class Facts:
 
 
 def field_of_view(bright: np.ndarray) -> np.ndarray:
-    """(*size) bool: the part of an image that its dark surround does not reach; all of it where it has none.
+    """(*size) bool: an image without its dark surround; all of it where it has none.
 
-    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border: black
-    around a round fundus, collimation of an X-ray.
+    The surround is every pixel that is connected to the border and as dark as the darkest pixel there (within `DARK`): the black
+    around a round fundus, the collimation of an X-ray.
 
     Parameters
     ----------
@@ -209,18 +212,6 @@ class Decoded:
             return self[[int(view)]][0]
         pictures = list(_decode(self.cohort, self.geometry, view, self.workers))
         return stack(pictures) if pictures else np.empty((0, *self.shape[1:]), np.uint8)
-
-
-def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Pictures of one shape in one array: uint8 if all are, else float32 in [0, 1]."""
-    if len({picture.dtype for picture in pictures}) > 1:
-        pictures = [widen(picture) for picture in pictures]
-    return np.stack(pictures)
-
-
-def widen(picture: np.ndarray) -> np.ndarray:
-    """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
-    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
 
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
@@ -317,16 +308,12 @@ class _Map:
 
 def _save_parts(path: Path, shape: tuple[int, ...], parts: Iterator[np.ndarray]) -> None:
     """Bool parts, one after the other, as one .npy that appears whole."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with files.replacing(path) as partial, partial.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|b1", "fortran_order": False, "shape": shape})
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype=bool).tobytes())
-    temporary.replace(path)
 
 
 def _save(path: Path, array: np.ndarray) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with files.replacing(path) as partial, partial.open("wb") as file:
         np.save(file, array)
-    temporary.replace(path)

@@ -102,8 +102,8 @@ def _locate(reference: Reference, root: Reference | None) -> tuple[Path, int | N
         row = int(number)
     path = Path(name) if root is None else Path(root) / name
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        raise ImageError(f"{path}: found {found}, expected an image file: check the image column and root=")
+        there = "a folder" if path.is_dir() else "nothing"
+        raise ImageError(f"{path}: found {there}, expected an image file: check the image column and root=")
     return path, row
 
 
@@ -311,8 +311,9 @@ def _nifti_shape(path: Path) -> tuple[int, ...]:
     turns = _nibabel(path).io_orientation(volume.affine)
     size = tuple(volume.shape[int(i)] for i in np.argsort(turns[:, 0]))
     names = volume.get_data_dtype().names
-    channels = len(names) if names else volume.shape[3] if len(volume.shape) == 4 else 1
-    return (*size, channels)
+    if names:  # RGB24
+        return (*size, len(names))
+    return (*size, volume.shape[3] if len(volume.shape) == 4 else 1)
 
 
 def _decode_nifti(path: Path, *, raw: bool) -> np.ndarray:
@@ -436,8 +437,8 @@ def _in_force(dataset: Any, frame: int, keyword: str, default: float | str) -> A
         values = group[index].get(macro) if group and len(group) > index else None
         if values and values[0].get(keyword) is not None:
             return values[0].get(keyword)
-    found = dataset.get(keyword)
-    return default if found is None or found == "" else found
+    value = dataset.get(keyword)
+    return default if value is None or value == "" else value
 
 
 def _first(value: Any) -> Any:

@@ -20,8 +20,8 @@ from rightreasons.data.formats import Reference, decode, digest, read, shape
 from rightreasons.errors import ImageError, SettingError
 
 __all__ = [
-    "Geometry", "Reference", "boxes_to_mask", "digest", "in_order", "load", "load_mask", "place_boxes", "read", "shape", "stream",
-    "thumbnail",
+    "Geometry", "Reference", "boxes_to_mask", "digest", "in_order", "load", "load_mask", "place_boxes", "read", "shape", "stack",
+    "stream", "thumbnail", "widen",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -38,8 +38,8 @@ class Geometry:
     crop : centre-crop share: sides are first resized to floor(size / crop) (timm's `crop_pct`)
     interpolation : nearest | bilinear | bicubic (for volumes: spline order 0, 1, 3)
     channels : 1 = grey, 3 = RGB, or what the source has
-    mode : center (short side fits, the rest is cropped) | squash (each side fits, aspect is lost) | border (long side fits, the
-        rest is padded)
+    mode : center (the short side fits, the rest is cropped) | squash (both sides fit, the aspect is lost) | border (the long
+        side fits, the rest is padded)
     fill : colour of the padding per channel in [0, 1] (timm pads with the model's mean); black when empty
     """
 
@@ -104,7 +104,10 @@ def load(reference: Reference, geometry: Geometry, *, root: Reference | None = N
 
 
 def load_mask(reference: Reference, geometry: Geometry, *, root: Reference | None = None) -> np.ndarray:
-    """Which input pixels lie in a mask, (*size) bool: nearest neighbour, cropped as in `load`; any channel not zero is inside."""
+    """Which input pixels lie in a mask, (*size) bool: resized by nearest neighbour and cropped as in `load`.
+
+    A pixel is inside where any channel is not zero.
+    """
     pixels = decode(reference, root, raw=True)
     _check_axes(pixels.shape, geometry, reference)
     inside = ((pixels != 0) & ~np.isnan(pixels)).any(axis=-1, keepdims=True).astype(np.uint8)
@@ -155,6 +158,18 @@ def thumbnail(pixels: np.ndarray, side: int = 128) -> bytes:
     stream = io.BytesIO()
     image.save(stream, "PNG", optimize=True)
     return stream.getvalue()
+
+
+def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Pictures of one shape in one array: uint8 if all are, else float32 in [0, 1]."""
+    if len({picture.dtype for picture in pictures}) > 1:
+        pictures = [widen(picture) for picture in pictures]
+    return np.stack(pictures)
+
+
+def widen(picture: np.ndarray) -> np.ndarray:
+    """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
+    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
 
 
 def stream(
@@ -209,11 +224,11 @@ def _cores() -> int:
 # ---- from source to input geometry -----------------------------------------------------------------------------------------
 
 
-def _check_axes(found: tuple[int, ...], geometry: Geometry, reference: Reference) -> None:
-    if len(found) - 1 != len(geometry.size):
+def _check_axes(shape: tuple[int, ...], geometry: Geometry, reference: Reference) -> None:
+    if len(shape) - 1 != len(geometry.size):
         kind = {2: "an image (h, w)", 3: "a volume (x, y, z)"}
         raise ImageError(
-            f"{reference}: found {kind[len(found) - 1]} of {found[:-1]}, expected {kind[len(geometry.size)]} for the input size "
+            f"{reference}: found {kind[len(shape) - 1]} of {shape[:-1]}, expected {kind[len(geometry.size)]} for the input size "
             f"{geometry.size}: give a model of that kind, or slice the volume"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,8 +21,13 @@ from rightreasons.families import suggest
 CONTINUOUS_ABOVE = 10  # distinct numeric values; fewer are categories
 ID = "rightreasons.id"  # the column that keeps derived ids
 
+TEXT_PARTS = ("id", "image", "split", "subject", "case", "site", "mask", "transform", "twin")
+SINGLE_PARTS = ("image", "label", "id", "split", "subject", "case", "site", "weight", "mask", "transform", "twin")
+"""The parts that one column plays; an attribute, a box and a twin's attribute may need several."""
+
 Kind = Literal["categorical", "continuous"]
 Value = int | float | str
+Bins = Mapping[str, int | Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,18 @@ class Attribute:
     Attributes
     ----------
     values : (n,) integer codes into `levels`, -1 where missing; floats with NaN where missing if continuous
+    present : (n,) True where the value is known
     """
 
     name: str
     kind: Kind
     values: np.ndarray
     levels: tuple[Value, ...] = ()
+    present: np.ndarray = field(init=False, repr=False)
 
-    @property
-    def present(self) -> np.ndarray:
-        """(n,) True where the value is known."""
-        return ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
+    def __post_init__(self) -> None:
+        present = ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
+        object.__setattr__(self, "present", frozen(present))
 
 
 @dataclass(frozen=True)
@@ -92,9 +99,8 @@ class Schema:
             if key not in known:
                 raise SettingError(f"a cohort has no keyword {key!r}; {suggest(key, [*known, 'bins'])}")
         given["attribute"], given["box"] = _names(given.get("attribute")), _names(given.get("box"))
-        given["mapping"] = {
-            text(k): v.item() if isinstance(v, np.generic) else v for k, v in (given.get("mapping") or {}).items()
-        }
+        mapping = given.get("mapping") or {}
+        given["mapping"] = {text(k): v.item() if isinstance(v, np.generic) else v for k, v in mapping.items()}
         given["missing"] = tuple(text(m) for m in given.get("missing") or ())
         given["kinds"] = dict(given.get("kinds") or {})
         for name, kind in given["kinds"].items():
@@ -107,86 +113,139 @@ class Schema:
 
     def columns(self) -> dict[str, str]:
         """Every column the schema names, with the part it plays."""
-        single = ("image", "label", "id", "split", "subject", "case", "site", "weight", "mask", "transform", "twin")
-        named = {getattr(self, part): part for part in single if getattr(self, part)}
+        named = {getattr(self, part): part for part in SINGLE_PARTS if getattr(self, part)}
         named.update(dict.fromkeys(self.attribute, "attribute"))
         named.update(dict.fromkeys(self.box, "box"))
         named.update(dict.fromkeys(self.twin_attribute.values(), "twin_attribute"))
         return named
 
+    def text_columns(self) -> dict[str, str | None]:
+        """The parts whose values are text, each with its column; None where it has none."""
+        return {part: getattr(self, part) or None for part in TEXT_PARTS}
 
+
+@dataclass(frozen=True, eq=False)
 class Table:
-    """The whole frame with its schema; arrays are derived once and shared by all views."""
+    """A whole manifest as arrays, one for every part that a column plays; made once and shared by all views.
 
-    def __init__(self, frame: pd.DataFrame, schema: Schema, digests: dict[str, str] | None = None) -> None:
-        self.frame = frame
-        self.schema = schema
-        self.digests = {} if digests is None else digests
-        self._strings: dict[str, np.ndarray] = {}
+    Attributes
+    ----------
+    frame : the manifest's own columns
+    id : (n,) the ids; without a column of ids the image references where they are unique, else the numbers of the rows
+    label : (n,) codes into the schema's classes, -1 where the label is missing
+    image, split, subject, case, site, mask, transform, twin : (n,) text, '' where missing; None where no column plays the part
+    weight : (n,) floats, or None
+    digests : image reference → hash of its content, filled when a fingerprint is asked for
+    """
 
-    def strings(self, column: str) -> np.ndarray:
-        """(n,) the column as text, '' where missing."""
-        if column not in self._strings:
-            self._strings[column] = np.array([text(v) for v in self.frame[column]], dtype=object)
-        return self._strings[column]
+    frame: pd.DataFrame
+    schema: Schema
+    id: np.ndarray
+    label: np.ndarray
+    attributes: dict[str, Attribute]
+    image: np.ndarray | None
+    split: np.ndarray | None
+    subject: np.ndarray | None
+    case: np.ndarray | None
+    site: np.ndarray | None
+    mask: np.ndarray | None
+    transform: np.ndarray | None
+    twin: np.ndarray | None
+    weight: np.ndarray | None
+    digests: dict[str, str]
 
-    @cached_property
-    def ids(self) -> np.ndarray:
-        if self.schema.id:
-            return self.strings(self.schema.id)
-        if self.schema.image:
-            references = self.strings(self.schema.image)
-            if not pd.Series(references).duplicated().any():
-                return references
-        return np.array([str(i) for i in range(len(self.frame))], dtype=object)
-
-    @cached_property
-    def label(self) -> np.ndarray:
-        if self.schema.label is None:
-            return np.full(len(self.frame), -1)
-        return _codes(label_values(self.frame, self.schema), self.schema.classes)
-
-    @cached_property
-    def attributes(self) -> dict[str, Attribute]:
-        return {name: self._attribute(name) for name in self.schema.attribute}
-
-    def _attribute(self, name: str) -> Attribute:
-        kind, levels = self.schema.kinds[name], self.schema.levels[name]
-        if name in self.schema.bins:
-            return Attribute(name, kind, _bin(tidy(self.frame[name], self.schema.missing), self.schema.bins[name]), levels)
-        values = _settled(self.frame[name], self.schema.missing, levels)
-        if kind == "continuous":
-            return Attribute(name, kind, np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64))
-        return Attribute(name, kind, _codes(values, levels), levels)
+    @classmethod
+    def of(cls, frame: pd.DataFrame, schema: Schema, digests: dict[str, str] | None = None) -> Table:
+        """The columns of a frame in the parts that a resolved schema gives them, whatever is wrong with them."""
+        texts = {part: None if column is None else _texts(frame[column]) for part, column in schema.text_columns().items()}
+        return cls(
+            frame=frame,
+            schema=schema,
+            id=_ids(texts.pop("id"), texts["image"], len(frame)),
+            label=_label_codes(frame, schema),
+            attributes={name: attribute_column(frame, schema, name) for name in schema.attribute},
+            weight=_numbers(frame[schema.weight]) if schema.weight else None,
+            digests={} if digests is None else digests,
+            **texts,
+        )
 
     @cached_property
     def boxes(self) -> list[np.ndarray]:
         return [parse_boxes(v) for v in box_values(self.frame, self.schema)]
 
 
-def table_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
+def read_table(frame: pd.DataFrame, given: Schema, bins: Bins, path: Path) -> Table:
+    """The table of a manifest's cells; one that was saved brings its schema resolved, any other is checked and resolved."""
+    if given.resolved:
+        return Table.of(frame, given)
+    table = Table.of(frame, resolve(frame, given, bins))
+    refuse(table_problems(table), path)
+    return table
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """The array, which nobody can write to from now on."""
+    array.setflags(write=False)
+    return array
+
+
+def _texts(series: pd.Series) -> np.ndarray:
+    """(n,) the column as text, '' where missing."""
+    return frozen(np.array([text(v) for v in series.tolist()], dtype=object))
+
+
+def _ids(ids: np.ndarray | None, references: np.ndarray | None, n: int) -> np.ndarray:
+    if ids is not None:
+        return ids
+    if references is not None and not pd.Series(references).duplicated().any():
+        return references
+    return frozen(np.array([str(i) for i in range(n)], dtype=object))
+
+
+def _label_codes(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
+    if schema.label is None:
+        return frozen(np.full(len(frame), -1))
+    return _codes(label_values(frame, schema), schema.classes)
+
+
+def _numbers(series: pd.Series) -> np.ndarray:
+    """(n,) the column as numbers, NaN where it has none."""
+    return frozen(pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, copy=True))
+
+
+def attribute_column(frame: pd.DataFrame, schema: Schema, name: str) -> Attribute:
+    """One attribute of all rows of a frame, in the codes of a resolved schema."""
+    kind, levels = schema.kinds[name], schema.levels[name]
+    if name in schema.bins:
+        return Attribute(name, kind, _bin(tidy(frame[name], schema.missing), schema.bins[name]), levels)
+    values = _settled(frame[name], schema.missing, levels)
+    if kind == "continuous":
+        numbers = np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64)
+        return Attribute(name, kind, frozen(numbers))
+    return Attribute(name, kind, _codes(values, levels), levels)
+
+
+def table_problems(table: Table) -> Iterator[Problem]:
     """Everything that can be wrong with the table itself, images unread."""
-    table = Table(frame, schema)
+    frame, schema = table.frame, table.schema
     if not len(frame):
         yield Problem("the table has no rows", kind="empty-table")
         return
     yield from _id_problems(table)
-    if schema.image:
-        for row in np.flatnonzero(table.strings(schema.image) == ""):
-            yield Problem("no image is named", int(row), schema.image, kind="no-image")
+    if table.image is not None:
+        for row in np.flatnonzero(table.image == ""):
+            yield Problem("no image is named", int(row), str(schema.image), kind="no-image")
     yield from _box_problems(frame, schema)
-    if schema.weight:
-        weight = pd.to_numeric(frame[schema.weight], errors="coerce").to_numpy(dtype=float)
-        for row in np.flatnonzero(~((weight >= 0) & np.isfinite(weight))):
-            found = text(frame[schema.weight].iloc[row])
-            yield Problem(f"weight {found!r} is not a number of at least 0", int(row), schema.weight, kind="bad-weight")
-    for part in ("subject", "case"):
-        column = getattr(schema, part)
-        if column and schema.split:
-            yield from _divided(table.strings(column), table.strings(schema.split), part, "split", column)
-    if schema.case and schema.label:
+    if table.weight is not None:
+        for row in np.flatnonzero(~((table.weight >= 0) & np.isfinite(table.weight))):
+            cell = text(frame[schema.weight].iloc[row])
+            yield Problem(f"weight {cell!r} is not a number of at least 0", int(row), str(schema.weight), kind="bad-weight")
+    if table.split is not None:
+        yield from _divided(table.subject, table.split, "subject", "split", schema.subject)
+        yield from _divided(table.case, table.split, "case", "split", schema.case)
+    if schema.label:
         label = np.array([*map(text, schema.classes), ""], dtype=object)[table.label]
-        yield from _divided(table.strings(schema.case), label, "case", "label", schema.case)
+        yield from _divided(table.case, label, "case", "label", schema.case)
 
 
 def parse_boxes(value: Any) -> np.ndarray:
@@ -197,7 +256,10 @@ def parse_boxes(value: Any) -> np.ndarray:
         value = [part.replace(",", " ").split() for part in value.split(";") if part.strip()]
     elif not isinstance(value, list | tuple | np.ndarray):
         value = [] if text(value) == "" else [value]
-    boxes = list(value) if any(isinstance(part, list | tuple | np.ndarray) for part in value) else [value] if len(value) else []
+    if not len(value):
+        return np.zeros((0, 4))
+    holds_boxes = any(isinstance(part, list | tuple | np.ndarray) for part in value)
+    boxes = list(value) if holds_boxes else [value]
     try:
         numbers = [[float(number) for number in box] for box in boxes]
     except TypeError as error:
@@ -210,28 +272,33 @@ def parse_boxes(value: Any) -> np.ndarray:
 def _id_problems(table: Table) -> Iterator[Problem]:
     column = table.schema.id or ""
     if column:
-        yield from (Problem("the id is missing", int(row), column, kind="no-id") for row in np.flatnonzero(table.ids == ""))
+        for row in np.flatnonzero(table.id == "").tolist():
+            yield Problem("the id is missing", row, column, kind="no-id")
     first: dict[str, int] = {}
-    for row, name in enumerate(table.ids.tolist()):
+    for row, name in enumerate(list(table.id)):
         if name and first.setdefault(name, row) != row:
             yield Problem(f"id {name!r} is also the id of row {first[name] + 1}", row, column, kind="duplicate-id")
 
 
-def _divided(unit: np.ndarray, part: np.ndarray, unit_name: str, part_name: str, column: str) -> Iterator[Problem]:
+def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_name: str, column: str | None) -> Iterator[Problem]:
     """Rows whose unit (a subject, a case) was first seen in another part (a split, a label); '' is not known and passes."""
+    if unit is None or column is None:
+        return
     home: dict[str, tuple[str, int]] = {}
-    for row, (name, found) in enumerate(zip(unit, part, strict=True)):
-        if name and found and home.setdefault(name, (found, row))[0] != found:
+    for row, (name, here) in enumerate(zip(unit, part, strict=True)):
+        if name and here and home.setdefault(name, (here, row))[0] != here:
             before, first = home[name]
-            message = f"{unit_name} {name!r} has {part_name} {found!r} here and {before!r} in row {first + 1}"
+            message = f"{unit_name} {name!r} has {part_name} {here!r} here and {before!r} in row {first + 1}"
             yield Problem(message, row, column, kind=f"{unit_name}-in-two-{part_name}s")
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
+def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name or several as a tuple."""
+    return (columns,) if isinstance(columns, str) else tuple(columns or ())
 
 
 def text(value: Any) -> str:
+    """A cell as text: '' where it is missing, a whole float like the integer."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float | np.floating) and np.isnan(value)):
@@ -242,6 +309,7 @@ def text(value: Any) -> str:
 
 
 def hash_of(values: Iterable[str]) -> str:
+    """One hash of texts and their order."""
     digest = hashlib.blake2b(digest_size=16)
     for value in values:
         digest.update(value.encode() + b"\x1e")
@@ -260,9 +328,9 @@ def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
     numbers = pd.to_numeric(pd.Series(known, dtype=object), errors="coerce").to_numpy(dtype=float)
     if not np.isfinite(numbers).all():  # "inf" is no measurement
         return [None if v is None else text(v) for v in values]
-    whole = bool((numbers == np.round(numbers)).all())
-    numeric = iter(numbers.tolist())
-    return [None if v is None else int(next(numeric)) if whole else next(numeric) for v in values]
+    are_whole = bool((numbers == np.round(numbers)).all())
+    numeric = iter([int(number) for number in numbers] if are_whole else numbers.tolist())
+    return [None if v is None else next(numeric) for v in values]
 
 
 def _settled(series: pd.Series, missing: Sequence[str], levels: Sequence[Value]) -> list[Value | None]:
@@ -275,7 +343,7 @@ def _settled(series: pd.Series, missing: Sequence[str], levels: Sequence[Value])
 
 def _codes(values: Sequence[Value | None], levels: Sequence[Value]) -> np.ndarray:
     lookup = {level: code for code, level in enumerate(levels)}
-    return np.array([-1 if v is None else lookup.get(v, -1) for v in values], dtype=np.int64)
+    return frozen(np.array([-1 if v is None else lookup.get(v, -1) for v in values], dtype=np.int64))
 
 
 def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
@@ -300,16 +368,25 @@ def _spelled_out(frame: pd.DataFrame, schema: Schema) -> dict[str, Any]:
 
 
 def _bin(values: Sequence[Value | None], edges: Sequence[float]) -> np.ndarray:
-    return np.array([-1 if v is None else int(np.searchsorted(edges, float(v), side="right")) for v in values])
+    return frozen(np.array([-1 if v is None else int(np.searchsorted(edges, float(v), side="right")) for v in values]))
 
 
 def box_values(frame: pd.DataFrame, schema: Schema) -> list[Any]:
+    """What the table says of each row's boxes, unread; four columns give one box."""
     if not schema.box:
         return []
     if len(schema.box) == 1:
         return frame[schema.box[0]].tolist()
     corners = frame[list(schema.box)].to_numpy(dtype=object)
-    return [None if all(text(v) == "" for v in row) else [float("nan") if text(v) == "" else v for v in row] for row in corners]
+    return [_one_box(row) for row in corners]
+
+
+def _one_box(corners: np.ndarray) -> list[Any] | None:
+    """Four cells as a box: None where all are empty, NaN where one is."""
+    is_empty = [text(corner) == "" for corner in corners]
+    if all(is_empty):
+        return None
+    return [math.nan if empty else corner for corner, empty in zip(corners, is_empty, strict=True)]
 
 
 def _box_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
@@ -328,6 +405,7 @@ def _box_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
 
 
 def refuse(problems: Iterable[Problem], path: Path) -> None:
+    """Raise the first few errors among the problems, where there are any."""
     errors = [p for p in problems if p.level == "error"]
     if errors:
         shown = "; ".join(p.message if p.row is None else f"row {p.row + 1}: {p.message}" for p in errors[:5])
@@ -348,8 +426,30 @@ def _twin_attribute(given: str | Mapping[str, str] | None, schema: Schema) -> di
     return dict(given)
 
 
-def resolve(frame: pd.DataFrame, given: Schema, bins: Mapping[str, int | Sequence[float]]) -> Schema:
+def resolve(frame: pd.DataFrame, given: Schema, bins: Bins) -> Schema:
     """The schema with columns checked, classes and levels fixed, kinds decided and bins turned into edges."""
+    _refuse_unknown(frame, given, bins)
+    kinds: dict[str, Kind] = {}
+    levels: dict[str, tuple[Value, ...]] = {}
+    edges: dict[str, tuple[float, ...]] = {}
+    for name in given.attribute:
+        values = _attribute_values(frame, given, name)
+        if name in bins:
+            edges[name] = _edges(values, bins[name], name)
+            kinds[name], levels[name] = "categorical", _bin_names(edges[name])
+        else:
+            kinds[name], levels[name] = _kind_and_levels(values, given.kinds.get(name), name)
+    classes: tuple[Value, ...] = ()
+    mapping = given.mapping
+    if given.label is not None:
+        classes = _classes(frame, given)
+        if mapping:
+            mapping = _spelled_out(frame, given)
+    return replace(given, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
+
+
+def _refuse_unknown(frame: pd.DataFrame, given: Schema, bins: Bins) -> None:
+    """Columns that the table does not have, and settings of what is not an attribute."""
     known = [str(c) for c in frame.columns]
     for column, part in given.columns().items():
         if column not in known:
@@ -360,42 +460,45 @@ def resolve(frame: pd.DataFrame, given: Schema, bins: Mapping[str, int | Sequenc
         for name in names:
             if name not in given.attribute:
                 raise SettingError(f"{option}= names {name!r}, which is not an attribute; {suggest(name, given.attribute)}")
-    kinds: dict[str, Kind] = {}
-    levels: dict[str, tuple[Value, ...]] = {}
-    edges: dict[str, tuple[float, ...]] = {}
-    for name in given.attribute:
-        values = tidy(frame[name], given.missing)
-        twin = given.twin_attribute.get(name)
-        if twin:
-            values = tidy(pd.concat([frame[name], frame[twin]], ignore_index=True), given.missing)
-        distinct = sorted({v for v in values if v is not None}, key=lambda v: (isinstance(v, str), v))
-        numeric = bool(distinct) and not isinstance(distinct[0], str)
-        if name in bins:
-            if not numeric:
-                raise DataError(f"bins= for {name!r}, whose values are not numbers: {distinct[:5]}")
-            edges[name] = _edges(values, bins[name], name)
-            kinds[name], levels[name] = "categorical", _bin_names(edges[name])
-            continue
-        kind = given.kinds.get(name, "continuous" if numeric and len(distinct) > CONTINUOUS_ABOVE else "categorical")
-        if kind == "continuous" and not numeric:
-            raise DataError(f"attribute {name!r} cannot be continuous: its values are {distinct[:5]}")
-        kinds[name] = kind
-        levels[name] = () if kind == "continuous" else tuple(distinct)
-    classes: tuple[Value, ...] = ()
-    if given.label is not None:
-        found = {v for v in label_values(frame, given) if v is not None}
-        fractional = sorted(v for v in found if isinstance(v, float))
-        if fractional:
-            raise DataError(
-                f"label {given.label!r} has fractional values ({', '.join(map(str, fractional[:3]))}): a label must be a class; "
-                "bin it in the manifest or name another column"
-            )
-        classes = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)))
-    mapping = _spelled_out(frame, given) if given.label is not None and given.mapping else given.mapping
-    return replace(given, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
+
+
+def _attribute_values(frame: pd.DataFrame, given: Schema, name: str) -> list[Value | None]:
+    """The values of an attribute and, where they have a column, those of the twins: both count in the same levels."""
+    twin = given.twin_attribute.get(name)
+    series = pd.concat([frame[name], frame[twin]], ignore_index=True) if twin else frame[name]
+    return tidy(series, given.missing)
+
+
+def _in_order(values: Iterable[Value | None]) -> list[Value]:
+    """The distinct values, numbers before text."""
+    return sorted({v for v in values if v is not None}, key=lambda v: (isinstance(v, str), v))
+
+
+def _kind_and_levels(values: Sequence[Value | None], kind: Kind | None, name: str) -> tuple[Kind, tuple[Value, ...]]:
+    distinct = _in_order(values)
+    is_numeric = bool(distinct) and not isinstance(distinct[0], str)
+    if kind is None:
+        kind = "continuous" if is_numeric and len(distinct) > CONTINUOUS_ABOVE else "categorical"
+    if kind == "continuous" and not is_numeric:
+        raise DataError(f"attribute {name!r} cannot be continuous: its values are {distinct[:5]}")
+    return kind, () if kind == "continuous" else tuple(distinct)
+
+
+def _classes(frame: pd.DataFrame, given: Schema) -> tuple[Value, ...]:
+    values = _in_order(label_values(frame, given))
+    fractional = [v for v in values if isinstance(v, float)]
+    if fractional:
+        raise DataError(
+            f"label {given.label!r} has fractional values ({', '.join(map(str, fractional[:3]))}): a label must be a class; "
+            "bin it in the manifest or name another column"
+        )
+    return tuple(values)
 
 
 def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: str) -> tuple[float, ...]:
+    distinct = _in_order(values)
+    if not distinct or isinstance(distinct[0], str):
+        raise DataError(f"bins= for {name!r}, whose values are not numbers: {distinct[:5]}")
     if isinstance(bins, int | np.integer):
         known = np.array([float(v) for v in values if v is not None])
         cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins)) if bins > 1 else np.zeros(0)

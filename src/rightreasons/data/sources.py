@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rightreasons.data.schema import Schema, text
+from rightreasons import files
+from rightreasons.data.schema import SINGLE_PARTS, Schema, text
 from rightreasons.errors import DataError
 from rightreasons.families import suggest
 
@@ -33,31 +33,37 @@ def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
     """The raw table and the schema adapted to its source; a cohort that we saved brings its own, already resolved."""
     if not path.exists():
         raise DataError(f"no manifest at {path}: expected a CSV or Parquet file, an image folder or a saved dataset")
-    asked = given
-    given = replace(given, root=given.root or str(path if path.is_dir() else path.parent))
+    located = replace(given, root=given.root or str(path if path.is_dir() else path.parent))
     if path.is_dir():
-        if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
-            return _read_huggingface(path, given)
-        return _read_folder(path, given)
-    if path.suffix.lower() == ".parquet":
-        try:
-            arrow = pq.read_table(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-        if len(set(arrow.column_names)) < len(arrow.column_names):
-            raise DataError(f"{path} has two columns of one name: {', '.join(arrow.column_names)}")
-        stored = (arrow.schema.metadata or {}).get(SCHEMA)
-        return arrow.to_pandas(), given if stored is None else _stored(stored, asked, path)
-    if path.suffix.lower() not in {".csv", ".tsv", ".txt"}:
+        is_dataset = (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists()
+        return _read_huggingface(path, located) if is_dataset else _read_folder(path, located)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        frame, stored = _read_parquet(path)
+        return frame, located if stored is None else _stored(stored, given, path)
+    if suffix not in {".csv", ".tsv", ".txt"}:
         raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv or .parquet expected")
-    textual = ("id", "image", "mask", "subject", "case", "site", "split", "twin", "transform")
-    as_text = {getattr(given, part): str for part in textual if getattr(given, part)}
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    return _read_csv(path, "\t" if suffix == ".tsv" else ",", given), located
+
+
+def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
+    """The table, and the schema that `write_frame` left in it."""
+    try:
+        arrow = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+    if len(set(arrow.column_names)) < len(arrow.column_names):
+        raise DataError(f"{path} has two columns of one name: {', '.join(arrow.column_names)}")
+    return arrow.to_pandas(), (arrow.schema.metadata or {}).get(SCHEMA)
+
+
+def _read_csv(path: Path, separator: str, given: Schema) -> pd.DataFrame:
+    as_text = {column: str for column in given.text_columns().values() if column}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than the header would lose some
             # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
-            frame = pd.read_csv(
+            return pd.read_csv(
                 path,
                 dtype=as_text,
                 keep_default_na=False,
@@ -70,20 +76,17 @@ def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
         raise DataError(f"{path} cannot be read as a table: rows have more cells than the header has names") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
-    return frame, given
 
 
 def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
-    """Parquet with the schema in its metadata, written to a temporary name and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Parquet with the schema in its metadata."""
     mixed = [column for column, kind in frame.dtypes.items() if kind == np.object_]
     for column in mixed:  # one column of numbers and text would stop Arrow
         frame[column] = _writable(frame[column].tolist())
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     metadata = {**(arrow.schema.metadata or {}), SCHEMA: json.dumps(asdict(schema)).encode()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(arrow.replace_schema_metadata(metadata), temporary)
-    temporary.replace(path)
+    with files.replacing(path) as partial:
+        pq.write_table(arrow.replace_schema_metadata(metadata), partial)
     return path
 
 
@@ -91,49 +94,34 @@ def _writable(values: list[Any]) -> list[str | bool | None]:
     """Cells of any kind as one that Arrow takes and `tidy` and `parse_boxes` read back as the same."""
     if all(isinstance(v, bool | np.bool_) or text(v) == "" for v in values):
         return [None if text(v) == "" else bool(v) for v in values]
-    lists = [isinstance(v, list | tuple | np.ndarray) for v in values]
-    return [
-        json.dumps(v, default=lambda array: array.tolist()) if many else text(v) or None
-        for v, many in zip(values, lists, strict=True)
-    ]
+    return [_as_json(v) if isinstance(v, list | tuple | np.ndarray) else text(v) or None for v in values]
 
 
-def _stored(stored: bytes, asked: Schema, path: Path) -> Schema:
-    """The schema that was saved; `root=` may say where the images are now, anything else asked for must agree."""
-    found = json.loads(stored)
+def _as_json(values: Sequence[Any] | np.ndarray) -> str:
+    return json.dumps(values, default=lambda array: array.tolist())
+
+
+def _stored(stored: bytes, given: Schema, path: Path) -> Schema:
+    """The schema that was saved. `root=` may say where the images are now; any other keyword given must agree with it."""
+    parts = json.loads(stored)
     for key in ("attribute", "box", "missing", "classes"):
-        found[key] = tuple(found[key])
+        parts[key] = tuple(parts[key])
     for key in ("bins", "levels"):
-        found[key] = {name: tuple(values) for name, values in found[key].items()}
-    saved = Schema(**found)
+        parts[key] = {name: tuple(values) for name, values in parts[key].items()}
+    saved = Schema(**parts)
     usual = Schema()
-    roles = (
-        "image",
-        "label",
-        "attribute",
-        "id",
-        "split",
-        "subject",
-        "case",
-        "site",
-        "weight",
-        "box",
-        "mask",
-        "transform",
-        "twin",
-    )
-    for part in roles:
-        wanted = getattr(asked, part)
+    for part in (*SINGLE_PARTS, "attribute", "box"):
+        wanted = getattr(given, part)
         if wanted not in (getattr(usual, part), getattr(saved, part)):
             raise DataError(
                 f"{path} is a saved cohort whose {part} is {getattr(saved, part)!r}, not {wanted!r}: "
                 f"leave {part}= out, or read the manifest that it was made from"
             )
-    return replace(saved, root=asked.root or saved.root)
+    return replace(saved, root=given.root or saved.root)
 
 
 def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
-    """A folder of class folders, with or without a floor of split folders above them."""
+    """A folder of class folders; the class folders may lie in split folders."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
     rows = []
@@ -186,8 +174,5 @@ def _written(folder: Path, split: str, column: str, row: int, item: Mapping[str,
     suffix = Path(item["path"] or "image.png").suffix or ".png"
     target = folder / "images" / f"{split}-{column}-{row:07d}{suffix}"
     if not target.exists() or target.read_bytes() != item["bytes"]:  # the dataset may have been saved anew
-        target.parent.mkdir(exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        temporary.write_bytes(item["bytes"])
-        temporary.replace(target)
+        files.write(target, item["bytes"])
     return str(target.relative_to(folder))

@@ -36,9 +36,7 @@ def mitigate(
     """
     module = families.member("mitigations", method)
     known = {key: value for key, value in families.settings_of(module.mitigate).items() if key != "references"}
-    for key in settings:
-        if key not in known:
-            raise SettingError(f"mitigation {method!r} has no setting {key!r}; {families.suggest(key, known)}")
+    families.refuse_unknown(settings, known, f"mitigation {method!r}")
     roles = references_of(method)
     given = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
     for role in given:

@@ -12,8 +12,7 @@ import torch
 
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
-from rightreasons.data.facts import stack
-from rightreasons.data.images import Geometry
+from rightreasons.data.images import Geometry, stack
 from rightreasons.errors import DataError, ImageError, SettingError
 
 BATCHES_AHEAD = 3

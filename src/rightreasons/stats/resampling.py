@@ -191,12 +191,13 @@ def share_interval(value: float, draws: ArrayLike, n: float, level: float = 0.95
 
     Nobody is certain of a share because 20 of 20 were right: the bootstrap's interval of no width would say so.
     """
-    found = interval(value, draws, level, reason)
-    if value not in (0.0, 1.0) or found.low != found.high or n <= 0:
-        return found
+    bootstrap = interval(value, draws, level, reason)
+    if value not in (0.0, 1.0) or bootstrap.low != bootstrap.high or n <= 0:
+        return bootstrap
     z2 = norm.ppf((1 + level) / 2) ** 2
     reach = z2 / (n + z2)
-    return replace(found, low=1 - reach, high=1.0) if value else replace(found, low=0.0, high=reach)
+    low, high = (1 - reach, 1.0) if value else (0.0, reach)
+    return replace(bootstrap, low=low, high=high)
 
 
 def p_value(observed: float, null: ArrayLike, alternative: str = "two-sided") -> float:
@@ -337,6 +338,8 @@ def as_counts(counts: Counts, n: int) -> Counts:
 
 
 def _threads() -> int:
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return min(int(asked), available) if asked.isdigit() and int(asked) > 0 else available
+    if wanted.isdigit() and int(wanted) > 0:
+        return min(int(wanted), available)
+    return available

@@ -12,10 +12,10 @@ from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import SettingError
-from rightreasons.families import settings_of, suggest
+from rightreasons.families import refuse_unknown, settings_of, suggest
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.file import Data, StudyFile, TrainingSet
-from rightreasons.study.keywords import full, refuse_unknown, refuse_wrong_types
+from rightreasons.study.keywords import full, refuse_wrong_types
 from rightreasons.study.plan import DATA, CohortPlan
 
 WORLDS: dict[str, Callable[..., Cohort]] = {"digits": planted.digits, "fundus": planted.fundus, "blobs": planted.blobs}

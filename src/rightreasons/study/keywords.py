@@ -14,17 +14,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from rightreasons.errors import SettingError
-from rightreasons.families import settings_of, suggest
+from rightreasons.families import refuse_unknown, settings_of
 
 T = TypeVar("T", bound=BaseModel)
-
-
-def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse keys of a table that are not known."""
-    names = set(known)
-    for key in given:
-        if key not in names:
-            raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
 
 
 def full(given: Mapping[str, Any], *functions: Callable[..., Any], where: str, without: Iterable[str] = ()) -> dict[str, Any]:

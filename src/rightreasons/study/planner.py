@@ -21,7 +21,7 @@ import rightreasons
 from rightreasons import families, measurements
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
-from rightreasons.families import suggest
+from rightreasons.families import refuse_unknown, suggest
 from rightreasons.files import write, write_json
 from rightreasons.models import batched
 from rightreasons.models.classifier import Classifier
@@ -30,7 +30,7 @@ from rightreasons.stats.resampling import task_rng
 from rightreasons.study import cohorts, curves, engines, over_models, severities
 from rightreasons.study.file import Audit, Regime, StudyFile, TrainingSet, parsed, read_text
 from rightreasons.study.folder import PLAN, Study
-from rightreasons.study.keywords import full, refuse_unknown, refuse_wrong_values
+from rightreasons.study.keywords import full, refuse_wrong_values
 from rightreasons.study.performance import performance
 from rightreasons.study.plan import BROUGHT, DATA, FORMAT, PLAIN, AuditPlan, Calibration, CohortPlan, Driver, Plan, Unit
 from rightreasons.study.references import References, planned_audit, with_groups

@@ -12,8 +12,9 @@ from rightreasons import families
 from rightreasons.audits import Role
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, NotRun, SettingError
+from rightreasons.families import refuse_unknown
 from rightreasons.study import file
-from rightreasons.study.keywords import refuse_unknown, refuse_wrong_types
+from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.plan import PLAIN, AuditPlan
 from rightreasons.study.roles import TEST, choice, plays
 from rightreasons.study.trainings import Draft, Point, functions_of_method, settings_of_method

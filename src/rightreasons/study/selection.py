@@ -13,8 +13,9 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.extraction import refusal
+from rightreasons.families import refuse_unknown
 from rightreasons.study import file
-from rightreasons.study.keywords import refuse_unknown, refuse_wrong_types
+from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.references import declared, subject_of
 from rightreasons.study.roles import TEST
 

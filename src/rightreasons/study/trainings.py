@@ -10,10 +10,10 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.errors import SettingError
-from rightreasons.families import suggest
+from rightreasons.families import refuse_unknown, suggest
 from rightreasons.models.training import train
 from rightreasons.study.file import Regime
-from rightreasons.study.keywords import refuse_unknown, refuse_wrong_types
+from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.plan import BROUGHT, PLAIN
 
 DECODING = ("workers", "cache")  # keywords of train() that change no number: any unit may be decoded with other ones

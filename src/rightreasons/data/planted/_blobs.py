@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +22,44 @@ from rightreasons.data.planted._world import (
     cue_columns,
     labels,
     looks,
-    put,
+    put_array,
     put_nifti,
+    put_table,
     redraw_cue,
     split_rows,
     stream,
     with_noise,
 )
 from rightreasons.errors import SettingError
-from rightreasons.families import suggest
+from rightreasons.families import suggest, with_settings
 
 AXES = (("left", "middle", "right"), ("posterior", "central", "anterior"), ("inferior", "midway", "superior"))  # RAS
 REGIONS = tuple(f"{i} {j} {k}" for i in AXES[0] for j in AXES[1] for k in AXES[2])
 CHUNK = 64
 
 
-def blobs(
-    folder: str | os.PathLike[str],
-    *,
-    n: int = 400,
-    shape: Sequence[int] = (24, 24, 24),
-    task_region: str = "left central superior",
-    cue_region: str = "right anterior midway",
-    agreement: Share = 0.95,
-    agreement_audit: Share | None = None,
-    agreement_test: Share | None = None,
-    continuous: bool = False,
-    strength: float = 1.0,
-    task_contrast: float = 1.0,
-    label_noise: float = 0.0,
-    fractions: Mapping[str, float] | None = None,
-    nifti: bool = False,
-    seed: int = 0,
-) -> Cohort:
+@dataclass(frozen=True)
+class BlobSettings:
+    """What can be asked of `blobs`, which explains it."""
+
+    n: int = 400
+    shape: Sequence[int] = (24, 24, 24)
+    task_region: str = "left central superior"
+    cue_region: str = "right anterior midway"
+    agreement: Share = 0.95
+    agreement_audit: Share | None = None
+    agreement_test: Share | None = None
+    continuous: bool = False
+    strength: float = 1.0
+    task_contrast: float = 1.0
+    label_noise: float = 0.0
+    fractions: Mapping[str, float] | None = None
+    nifti: bool = False
+    seed: int = 0
+
+
+@with_settings(BlobSettings)
+def blobs(folder: str | os.PathLike[str], *, settings: BlobSettings) -> Cohort:
     """Smooth random volumes in an ellipsoid; label 1 has a bright blob in `task_region`, the cue is a blob in `cue_region`.
 
     The cue is dark at value 0 and bright at value 1. Beside the manifest: `atlas.npy`, integers (x, y, z) with 0 for background,
@@ -71,27 +77,12 @@ def blobs(
     Cohort with attribute `cue`, splits, twins; `mask` is of the task's blob (empty for label 0); further columns `cue_mask`,
     `agrees`, `true_label`.
     """
-    settings: dict[str, Any] = {
-        "world": "blobs",
-        "n": n,
-        "shape": [int(s) for s in shape],
-        "task_region": task_region,
-        "cue_region": cue_region,
-        "agreement": agreement,
-        "agreement_audit": agreement_audit,
-        "agreement_test": agreement_test,
-        "continuous": continuous,
-        "strength": strength,
-        "task_contrast": task_contrast,
-        "label_noise": label_noise,
-        "fractions": dict(fractions or FRACTIONS),
-        "nifti": nifti,
-        "seed": seed,
-    }
-    _check(settings)
-    columns = Columns("cue", continuous, box=False)
+    shape, fractions = [int(s) for s in settings.shape], dict(settings.fractions or FRACTIONS)
+    recorded = {"world": "blobs", **asdict(settings), "shape": shape, "fractions": fractions}
+    _check(recorded)
+    columns = Columns("cue", settings.continuous, box=False)
     return build(
-        folder, settings, columns, lambda: {"manifest": draw_blob_world(settings)}, lambda target: _write_atlas(target, settings)
+        folder, recorded, columns, lambda: {"manifest": draw_blob_world(recorded)}, lambda target: _write_atlas(target, recorded)
     )
 
 
@@ -176,8 +167,8 @@ def _bump_field(bumps: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 def _write_atlas(folder: Path, settings: Mapping[str, Any]) -> None:
     atlas = make_atlas(settings["shape"])
-    put(folder / "atlas.npy", lambda file: np.save(file, atlas))
+    put_array(folder / "atlas.npy", atlas)
     if settings["nifti"]:
         put_nifti(folder / "atlas.nii.gz", atlas)
     names = pd.DataFrame({"value": np.arange(len(REGIONS) + 1), "name": ["background", *REGIONS]})
-    put(folder / "names.csv", lambda file: names.to_csv(file, index=False, lineterminator="\n"))
+    put_table(folder / "names.csv", names)

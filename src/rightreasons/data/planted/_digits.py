@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,35 +29,40 @@ from rightreasons.data.planted._world import (
     with_noise,
 )
 from rightreasons.errors import SettingError
+from rightreasons.families import with_settings
 
 OBJECT_SHARE = 0.7  # of the image's side: the corners stay free for a cue outside the object's box
 INK = 0.35  # above this share of full ink a pixel is object
 CHUNK = 256 * 32 * 32  # pixels painted at a time: what a cache holds
 
 
-def digits(
-    folder: str | os.PathLike[str],
-    *,
-    cue: str = "tag",
-    agreement: Share = 0.95,
-    agreement_audit: Share | None = None,
-    agreement_test: Share | None = None,
-    place: str | Sequence[int] | None = None,
-    size: int | None = None,
-    strength: float = 1.0,
-    cue_noise: float = 0.0,
-    continuous: bool = False,
-    values: int = 2,
-    classes: int | Mapping[int, int] = 2,
-    n: int | None = None,
-    pixels: int = 32,
-    label_noise: float = 0.0,
-    pixel_noise: float = 0.07,
-    harder: float = 0.0,
-    fractions: Mapping[str, float] | None = None,
-    attribute: str = "cue",
-    seed: int = 0,
-) -> Cohort:
+@dataclass(frozen=True)
+class DigitSettings:
+    """What can be asked of `digits`, which explains it."""
+
+    cue: str = "tag"
+    agreement: Share = 0.95
+    agreement_audit: Share | None = None
+    agreement_test: Share | None = None
+    place: str | Sequence[int] | None = None
+    size: int | None = None
+    strength: float = 1.0
+    cue_noise: float = 0.0
+    continuous: bool = False
+    values: int = 2
+    classes: int | Mapping[int, int] = 2
+    n: int | None = None
+    pixels: int = 32
+    label_noise: float = 0.0
+    pixel_noise: float = 0.07
+    harder: float = 0.0
+    fractions: Mapping[str, float] | None = None
+    attribute: str = "cue"
+    seed: int = 0
+
+
+@with_settings(DigitSettings)
+def digits(folder: str | os.PathLike[str], *, settings: DigitSettings) -> Cohort:
     """Scikit-learn's handwritten digits with a planted cue; label 0 is a digit below five, 1 the others.
 
     Parameters
@@ -87,30 +93,15 @@ def digits(
     Cohort with splits, boxes and masks of the digit, twins with their attribute; further columns `cue_box`, `cue_mask`, `digit`,
     `agrees`, `true_label`.
     """
-    settings: dict[str, Any] = {
-        "world": "digits",
-        "cue": cue,
-        "agreement": agreement,
-        "agreement_audit": agreement_audit,
-        "agreement_test": agreement_test,
-        "place": place,
-        "size": size,
-        "strength": strength,
-        "cue_noise": cue_noise,
-        "continuous": continuous,
-        "values": values,
-        "classes": classes if isinstance(classes, int) else {str(k): int(v) for k, v in classes.items()},
-        "n": n,
-        "pixels": pixels,
-        "label_noise": label_noise,
-        "pixel_noise": pixel_noise,
-        "harder": harder,
-        "fractions": dict(fractions or FRACTIONS),
-        "attribute": attribute,
-        "seed": seed,
-    }
-    columns = Columns(attribute, continuous)
-    return build(folder, settings, columns, lambda: {"manifest": draw_digit_world(settings)})
+    classes: int | dict[str, int]
+    if isinstance(settings.classes, int):
+        classes = settings.classes
+    else:
+        classes = {str(digit): int(label) for digit, label in settings.classes.items()}  # keys as world.json keeps them
+    fractions = dict(settings.fractions or FRACTIONS)
+    recorded = {"world": "digits", **asdict(settings), "classes": classes, "fractions": fractions}
+    columns = Columns(settings.attribute, settings.continuous)
+    return build(folder, recorded, columns, lambda: {"manifest": draw_digit_world(recorded)})
 
 
 def draw_digit_world(settings: Mapping[str, Any], draw: int = 0) -> Drawing:
@@ -160,8 +151,8 @@ def draw_digit_world(settings: Mapping[str, Any], draw: int = 0) -> Drawing:
 def _classes(given: int | Mapping[str, int]) -> dict[int, int]:
     if not isinstance(given, int):
         classes = {int(digit): int(label) for digit, label in given.items()}
-        found = sorted(set(classes.values()))
-        if len(found) < 2 or found != list(range(len(found))) or not set(classes) <= set(range(10)):
+        labels = sorted(set(classes.values()))
+        if len(labels) < 2 or labels != list(range(len(labels))) or not set(classes) <= set(range(10)):
             raise SettingError(f"classes={classes}: map digits 0 to 9 to classes 0, 1, … of which there are at least two")
         return classes
     if given not in (2, 10):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from rightreasons.data.planted._world import (
     with_noise,
 )
 from rightreasons.errors import SettingError
-from rightreasons.families import suggest
+from rightreasons.families import suggest, with_settings
 from rightreasons.progress import track
 
 CUES = ("rim", "notch", "gradient", "cast", "blur", "age", "none")
@@ -37,25 +38,29 @@ CURVES = 8  # main vessels: an artery and a vein above and below, towards the ma
 BRANCHES = 16
 
 
-def fundus(
-    folder: str | os.PathLike[str],
-    *,
-    n: int = 2000,
-    n_external: int = 1000,
-    pixels: int = 64,
-    cue: str = "rim",
-    agreement: Share = 0.95,
-    agreement_audit: Share | None = None,
-    agreement_test: Share | None = None,
-    agreement_external: Share | None = None,
-    continuous: bool | None = None,
-    strength: float = 1.0,
-    lesion_contrast: float = 1.0,
-    prevalence: float = 0.5,
-    label_noise: float = 0.0,
-    fractions: Mapping[str, float] | None = None,
-    seed: int = 0,
-) -> Cohort:
+@dataclass(frozen=True)
+class FundusSettings:
+    """What can be asked of `fundus`, which explains it."""
+
+    n: int = 2000
+    n_external: int = 1000
+    pixels: int = 64
+    cue: str = "rim"
+    agreement: Share = 0.95
+    agreement_audit: Share | None = None
+    agreement_test: Share | None = None
+    agreement_external: Share | None = None
+    continuous: bool | None = None
+    strength: float = 1.0
+    lesion_contrast: float = 1.0
+    prevalence: float = 0.5
+    label_noise: float = 0.0
+    fractions: Mapping[str, float] | None = None
+    seed: int = 0
+
+
+@with_settings(FundusSettings)
+def fundus(folder: str | os.PathLike[str], *, settings: FundusSettings) -> Cohort:
     """Round fields of view on black with optic disc, macula and vessels; label 1 has haemorrhages and exudates, label 0 none.
 
     Parameters
@@ -75,34 +80,19 @@ def fundus(
     Cohort with attribute `device` (or `age`), site, splits, twins; `mask` and `box` are of the lesions (empty for healthy eyes);
     further columns `cue_box`, `cue_mask`, `field` (box of the field of view), `eye`, `agrees`, `true_label`.
     """
-    settings: dict[str, Any] = {
-        "world": "fundus",
-        "n": n,
-        "n_external": n_external,
-        "pixels": pixels,
-        "cue": cue,
-        "agreement": agreement,
-        "agreement_audit": agreement_audit,
-        "agreement_test": agreement_test,
-        "agreement_external": agreement_external,
-        "continuous": (cue == "age") if continuous is None else continuous,
-        "strength": strength,
-        "lesion_contrast": lesion_contrast,
-        "prevalence": prevalence,
-        "label_noise": label_noise,
-        "fractions": dict(fractions or FRACTIONS),
-        "seed": seed,
-    }
-    _check(settings)
-    columns = Columns("age" if cue == "age" else "device", settings["continuous"], site=True)
+    is_continuous = settings.cue == "age" if settings.continuous is None else settings.continuous
+    fractions = dict(settings.fractions or FRACTIONS)
+    recorded = {"world": "fundus", **asdict(settings), "continuous": is_continuous, "fractions": fractions}
+    _check(recorded)
+    columns = Columns("age" if settings.cue == "age" else "device", is_continuous, site=True)
 
     def draw() -> dict[str, Drawing]:
-        drawings = {"manifest": draw_fundus_world(settings)}
-        if n_external:
-            drawings["external"] = draw_fundus_world(settings, external=True)
+        drawings = {"manifest": draw_fundus_world(recorded)}
+        if settings.n_external:
+            drawings["external"] = draw_fundus_world(recorded, external=True)
         return drawings
 
-    return build(folder, settings, columns, draw)
+    return build(folder, recorded, columns, draw)
 
 
 def draw_fundus_world(settings: Mapping[str, Any], draw: int = 0, *, external: bool = False) -> Drawing:

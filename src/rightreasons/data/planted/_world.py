@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
+from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
 
@@ -205,7 +206,7 @@ def build(
             write(target, name, drawing, settings.get("nifti", False))
         if extra:
             extra(target)
-        put(target / "world.json", lambda file: file.write_text(json.dumps(record, indent=1) + "\n"))
+        files.write_json(target / "world.json", record)
     return read(target)
 
 
@@ -250,14 +251,16 @@ def write(folder: Path, name: str, drawing: Drawing, nifti: bool = False) -> Non
         if own:
             _write_stack(folder, stem, drawing.stacks[stack], nifti)
         frame[part] = [f"{stem}/{row}.nii.gz" if nifti else f"{stem}.npy#{row}" for row in range(len(frame))]
-    put(folder / f"{name}.csv", lambda file: frame.to_csv(file, index=False, lineterminator="\n"))
+    put_table(folder / f"{name}.csv", frame)
 
 
-def put(path: Path, save: Callable[[Path], Any]) -> None:
-    """Save under a temporary name of the same suffix, then rename."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    save(temporary)
-    temporary.replace(path)
+def put_table(path: Path, frame: pd.DataFrame) -> None:
+    files.write(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def put_array(path: Path, array: np.ndarray) -> None:
+    with files.replacing(path) as partial, partial.open("wb") as file:
+        np.save(file, array)
 
 
 def put_nifti(path: Path, volume: np.ndarray) -> None:
@@ -269,23 +272,26 @@ def put_nifti(path: Path, volume: np.ndarray) -> None:
     affine = np.diag([2.0, 2.0, 2.0, 1.0])
     affine[:3, 3] = -(np.array(volume.shape) - 1)
     image = nibabel.Nifti1Image(np.ascontiguousarray(volume), affine)
-    put(path, lambda file: nibabel.save(image, file))
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")  # nibabel tells formats by their suffix
+    nibabel.save(image, temporary)
+    temporary.replace(path)
 
 
 def _write_stack(folder: Path, stem: str, stack: np.ndarray, nifti: bool) -> None:
     if not nifti:
-        put(folder / f"{stem}.npy", lambda file: np.save(file, stack))
+        put_array(folder / f"{stem}.npy", stack)
         return
     (folder / stem).mkdir(exist_ok=True)
     for row, volume in enumerate(stack):
         put_nifti(folder / stem / f"{row}.nii.gz", volume.reshape(volume.shape[:3]).astype(np.uint8))
 
 
-def _same(wanted: dict[str, Any], found: dict[str, Any], folder: Path) -> None:
-    differ = [f"{key}={found.get(key)!r}" for key in sorted({*wanted, *found}) if wanted.get(key) != found.get(key)]
+def _same(wanted: dict[str, Any], stored: dict[str, Any], folder: Path) -> None:
+    differ = [key for key in sorted({*wanted, *stored}) if wanted.get(key) != stored.get(key)]
     if differ:
-        asked = ", ".join(f"{key.split('=')[0]}={wanted.get(key.split('=')[0])!r}" for key in differ)
-        raise SettingError(f"{folder} holds a world made with {', '.join(differ)}, not {asked}: name another folder")
+        made_with = ", ".join(f"{key}={stored.get(key)!r}" for key in differ)
+        asked_for = ", ".join(f"{key}={wanted.get(key)!r}" for key in differ)
+        raise SettingError(f"{folder} holds a world made with {made_with}, not {asked_for}: name another folder")
 
 
 def _share(share: Share, classes: int, continuous: bool) -> tuple[float, ...]:
