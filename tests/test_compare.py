@@ -179,5 +179,5 @@ def test_a_page_of_a_comparison_has_its_lead_in_place_of_a_verdict() -> None:
     found = compare(Side("A", tuple(some())), Side("B", tuple(some())))
     shown = page.render(found, title="t", lead=lead(found))
     assert "Both sides give the same verdict, 1 in all." in shown
-    assert "It is not decided" not in shown
+    assert "It is undecided" not in shown
     assert all(isinstance(f, Finding) for f in found)

@@ -348,7 +348,7 @@ def _test_rows(evidence: Evidence, test: View, attribute: str, twins: bool) -> t
     place = {i: k for k, i in enumerate(twin.cohort.id)}
     paired = np.array([k for k, i in enumerate(test.cohort.id) if i in place], dtype=np.int64)
     if not len(paired):
-        raise NotRun("no test row has a twin: leave twins= out")
+        raise NotRun("no test row has a twin: leave twins= out", lacks="twins")
     shown, other = test.select(paired), twin.select(np.array([place[i] for i in test.cohort.id[paired]], dtype=np.int64))
     refuse_mixed_cases(other, attribute)
     (first, lacking, ids), (second, also, twin_ids) = complete(shown, attribute), complete(other, attribute)

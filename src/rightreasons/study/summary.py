@@ -118,6 +118,7 @@ def _case(
     measured, lacking = _measured(study, name, units)
     if subject not in measured:
         reason = lacking[subject]
+        known["lacks"] = _lacks(study, name, tested)
         return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
     settings = families.accepted(module.conclude, study.settings(name)) | panels.freeze(study, name, group, panel, measured)
 
@@ -138,10 +139,20 @@ def _case(
         alone = {u: concluded([m]) if len(tested) > 1 else found for u, m in zip(tested, measured[subject], strict=True)}
     except (NotRun, EvidenceError) as error:  # of a role that it cannot do without: why there is none
         reason = "; ".join([*(f"role {role}: {why}" for role, why in lacking.items()), str(error)])
+        known["lacks"] = getattr(error, "lacks", "")
         return Concluded(name, group, not_run(title, audit["method"], module.QUESTION, module.ROW, reason, **known), {})
     if len(tested) > 1:
         found = _with_seeds(found, tested, measured[subject], [finding.verdict for finding in alone.values()])
     return Concluded(name, group, found, alone)
+
+
+def _lacks(study: Study, name: str, units: Sequence[str]) -> str:
+    """The data without which the audit could not run on the first of these units that it could not measure."""
+    for unit in units:
+        measurement = study.measurement(unit, name)
+        if isinstance(measurement, Unmeasured):
+            return measurement.lacks
+    return ""
 
 
 def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[dict[str, list[Any]], dict[str, str]]:

@@ -180,6 +180,7 @@ class Models:
         except (NotRun, EvidenceError) as error:
             reason = "; ".join([*lacking.values(), str(error)])
             about = {"attribute": one.attribute or "", "settings": settings, "seed": self.asked.seed}
+            about["lacks"] = getattr(error, "lacks", "")
             found = not_run(one.name, one.method, one.module.QUESTION, one.module.ROW, reason, **about)
         return found.model_copy(update={"model": self.asked.name})
 
