@@ -56,12 +56,14 @@ class _Data(BaseModel):
         undefined: dict[str, list[str]] = {}
         for name, value in fields.items():
             fields[name] = _finite(value, undefined.setdefault(name, []))
-        cls._explain(fields, undefined)
+        if "reason" in cls.model_fields:
+            cls._explain(fields, undefined)
         return fields
 
     @classmethod
     def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
-        """Fill in `reason`, where a class has one, for the NaN and infinite values found in each field."""
+        """Fill in `reason` for the NaN and infinite values found in each field; a class with that field says how."""
+        raise NotImplementedError(f"{cls.__name__} has a reason and must say how it is filled in")
 
 
 Number: TypeAlias = float | None
