@@ -198,7 +198,7 @@ class Sheet(BaseModel):
 
 
 def _models(findings: Sequence[Finding]) -> list[str]:
-    """Models for which an audit with a vote was run; if there are none, every model that a finding other than a remedy is about."""
+    """Models for which an audit with a vote was run; failing that, every model with a finding other than a remedy."""
     voting = [f for f in findings if f.row in WEIGHT and (f.verdict is not None or f.not_run)]
     described = [f for f in findings if f.row != "remedy"]
     return list(dict.fromkeys(f.model for f in voting or described or findings))

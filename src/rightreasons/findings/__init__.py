@@ -132,10 +132,9 @@ class Estimate(_Data):
     @classmethod
     def of(cls, name: str, number: WithLimits, row: Row, **more: Any) -> Self:
         """A number with limits, such as an interval of the statistics, as an estimate."""
-        level = getattr(number, "level", cls.model_fields["level"].default)
-        return cls(
-            name=name, value=number.value, low=number.low, high=number.high, level=level, row=row, reason=number.reason, **more
-        )
+        if hasattr(number, "level"):
+            more.setdefault("level", number.level)
+        return cls(name=name, value=number.value, low=number.low, high=number.high, reason=number.reason, row=row, **more)
 
     def __str__(self) -> str:
         parts = (f"{self.name} {_interval(self)}", _p(self.p))

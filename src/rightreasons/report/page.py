@@ -313,7 +313,8 @@ TELLING_ROWS = ("encoding", "remedy", "behaviour", "reliance", "place")
 
 def _most_telling(case: Case, rows: Sequence[EvidenceRow]) -> Telling | None:
     """What to show first: pictures of images, from a finding that agrees with the verdict, about place rather than reliance."""
-    best, rank = None, (-1,)
+    best: Telling | None = None
+    rank: tuple[int, ...] = (-1,)
     own = sorted((section for row in rows for section in row.sections), key=lambda section: section.position)
     for section in own:
         for exhibit in section.finding.exhibits:
