@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rightreasons.case import ALPHA, Case, Sheet, Vote, cases, combine, rule
+from rightreasons.case import ALPHA, COUNTS_ONCE, Case, Sheet, Vote, cases, combine, rule
 from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Check, Estimate, Finding, Table, not_run
 
@@ -236,6 +236,8 @@ def test_the_documentation_states_the_rule_as_the_constants_have_it():
     doc = " ".join(DOC.read_text().split())
     for sentence in rule():
         assert sentence in doc, sentence
+    assert f"not significant at {100 * ALPHA:g} % after that" in doc
+    assert f"An effect of {COUNTS_ONCE:g} therefore counts once" in doc
 
 
 def test_the_documentation_s_table_of_votes_is_what_the_rule_says():

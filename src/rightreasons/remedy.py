@@ -140,10 +140,14 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
 
 
 class Change(NamedTuple):
-    """What lies between before and after: the finding's question, and who made the change; the mitigation by default."""
+    """What lies between before and after.
+
+    `question` is the finding's, `by` says what made the change (the mitigation by default), `cohort` names the rows compared.
+    """
 
     question: str = QUESTION
     by: str = ""
+    cohort: str = "test"
 
 
 def remedy(
@@ -223,7 +227,7 @@ def finding(
         exhibits=(*_exhibits(comparison, models), *further.exhibits),
         settings=every_setting,
         model=models.after,
-        cohort="test" if comparison.rows == "test rows" else "audit",
+        cohort=change.cohort,
         attribute=comparison.attribute,
         n_rows=comparison.n_rows,
         n_subjects=comparison.n_subjects,
@@ -248,7 +252,7 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
         name=name,
         models=Models(of, model),
         mitigation=mitigation,
-        change=Change(HELD_OUT),
+        change=Change(HELD_OUT, cohort="audit"),
         further=dataclasses.replace(further, sentence=f"{unchanged} {further.sentence}".strip()),
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import html
 import json
 import math
 import os
@@ -25,7 +24,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from rightreasons.errors import DataError
 from rightreasons.files import write
+from rightreasons.findings.notebook import as_html
 from rightreasons.findings.pictures import BACKGROUND_PIXELS, MAX_PICTURES, PICTURE_PIXELS, png
+from rightreasons.findings.texts import as_line, as_xml
 
 Verdict: TypeAlias = Literal["shortcut", "no evidence", "inconclusive"] | None
 Row: TypeAlias = Literal["behaviour", "encoding", "reliance", "place", "remedy"]
@@ -595,12 +596,8 @@ class Finding(_Data):
         states = {True: "passed", False: "failed", None: "unknown"}
         rows = [(e.name, _interval(e), _p(e.p), e.note) for e in self.estimates]
         rows += [(check.name, states[check.passed], "", check.note) for check in self.checks]
-        body = "".join(_html_row(row) for row in rows)
         sentence = f"not run: {self.not_run}" if self.not_run else self.sentence
-        return (
-            f"<div><p><strong>{html.escape(self.headline)}</strong> · {html.escape(self.row)} · {html.escape(self.question)}</p>"
-            f"<p>{html.escape(sentence)}</p><table>{body}</table></div>"
-        )
+        return as_html((self.headline, self.row, self.question), sentence, rows)
 
 
 def not_run(name: str, audit: str, question: str, row: Row, reason: str, **fields: Any) -> Finding:
@@ -633,9 +630,9 @@ def plain(value: Any) -> Any:
 def _plain_object(value: Any) -> Any:
     if isinstance(value, Enum):
         return plain(value.value)
-    if callable(getattr(value, "tolist", None)):
+    if callable(getattr(value, "tolist", None)):  # arrays and scalars of numpy, torch and pandas
         return plain(value.tolist())
-    if isinstance(value, Path | os.PathLike):
+    if isinstance(value, os.PathLike):
         return plain(os.fspath(value))
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -644,10 +641,14 @@ def _plain_object(value: Any) -> Any:
     if isinstance(value, bytes):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, float | int):
+    return _plain_number_or_list(value)
+
+
+def _plain_number_or_list(value: Any) -> Any:
+    if isinstance(value, float | int):  # of a subclass
         return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
@@ -677,16 +678,6 @@ def _in_order(what: str, low: Numbers, high: Numbers) -> None:
             raise ValueError(f"{what}: low {below} lies above high {above} at position {number}; swap them")
 
 
-def as_line(text: str) -> str:
-    """Text on one line, without characters that move a terminal's cursor or reverse the direction of writing."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+", " ", text)
-
-
-def as_xml(text: str) -> str:
-    """Text that XML 1.0 can hold: control characters and lone surrogates are replaced."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
-
-
 def file_name(name: str) -> str:
     """A file name that every system accepts: special characters as %XX, long names cut and given a hash."""
     encoded = re.sub(r'[\x00-\x1f/\\:*?"<>|%\x7f]', lambda match: f"%{ord(match.group()):02X}", name)
@@ -713,8 +704,3 @@ def _interval(estimate: Estimate) -> str:
     limits = ["?" if limit is None else _short(limit) for limit in (estimate.low, estimate.high)]
     interval = "" if limits == ["?", "?"] else f" [{limits[0]}, {limits[1]}]"
     return f"{_short(estimate.value)}{interval}"
-
-
-def _html_row(texts: Iterable[str]) -> str:
-    cells = "".join(f"<td style='text-align:left;padding:2px 12px 2px 0'>{html.escape(text)}</td>" for text in texts)
-    return f"<tr>{cells}</tr>"
