@@ -40,9 +40,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ building blocks
-
-
 class _Data(BaseModel):
     """Frozen data without unknown fields, NaN or infinity: the base of estimates, checks, exhibits and findings."""
 
@@ -605,9 +602,6 @@ def not_run(name: str, audit: str, question: str, row: Row, reason: str, **field
     if not reason.strip():
         raise DataError(f"finding {name!r} did not run and gives no reason; give one")
     return Finding(name=name, audit=audit, question=question, row=row, not_run=reason, **fields)
-
-
-# ------------------------------------------------------------------------------------------------------------------ the edges
 
 
 def plain(value: Any) -> Any:

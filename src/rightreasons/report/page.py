@@ -60,6 +60,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
             raise DataError(f"a report takes findings, not {type(item).__name__}; use result.finding() or Finding.read(path)")
     template, assets = _template()
     sheet = sheet or Sheet()
+    terms = glossary(_statistics_shown(given))  # tells the rule by which the cases are judged next
     judged = [] if lead else cases(given, sheet)
     rates = {audit: calibration().line(audit) for audit in (CASE, *(f.audit for f in given if f.verdict is not None))}
 
@@ -80,7 +81,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
         "sheet": sheet,
         "rows_of": _rows_of(ordered),
         "versions": _versions(ordered),
-        "terms": glossary(_statistics_shown(ordered)),
+        "terms": terms,
         "tones": wording.TONES,
     }
 
