@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
-from rightreasons.case import ALPHA, Case, Sheet, Vote, cases, combine
+from rightreasons.case import ALPHA, COUNTS_ONCE, Case, Sheet, Vote, cases, combine, rule
 from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Check, Estimate, Finding, Table, not_run
 
@@ -206,5 +208,44 @@ def test_a_sheet_comes_back_from_its_folder(tmp_path):
     sheet.save(tmp_path)
     assert Sheet.read(tmp_path) == sheet
     (tmp_path / "sheet.json").write_text('{"odd": 1}')
-    with pytest.raises(DataError, match="no data sheet"):
+    with pytest.raises(DataError, match="not a data sheet"):
         Sheet.read(tmp_path)
+
+
+# ---- what code asks and what readers read ---------------------------------------------------------------------------------
+
+
+def test_twins_are_asked_for_by_what_a_finding_lacks_and_not_by_its_words():
+    tried = finding("swap", "inconclusive", checks=[Check(name="enough rows", passed=False, decides=True)])
+    silent = not_run("twin-free", "flip", "flip?", "reliance", "other words", model="m", attribute="tag", lacks="twins")
+    worded = not_run("worded", "flip", "flip?", "reliance", "no twins at all", model="m", attribute="tag")
+    assert "a column of twins" in cases([tried, silent])[0].needs
+    assert cases([tried, worded])[0].needs == "what the audits of reliance lacked: swap: enough rows"
+
+
+@pytest.mark.parametrize("row", ["behaviour", "reliance"])
+def test_a_disagreement_names_the_row_that_both_are_about(row):
+    (case,) = cases([finding("one", "shortcut", row), finding("other", "no evidence", row), finding("third", "inconclusive")])
+    assert f"Both are about {row}, but they test it in different ways." in case.disagreements[0]
+
+
+DOC = Path(__file__).parents[1] / "docs" / "how-to" / "read-a-finding.md"
+
+
+def test_the_documentation_states_the_rule_as_the_constants_have_it():
+    doc = " ".join(DOC.read_text().split())
+    for sentence in rule():
+        assert sentence in doc, sentence
+    assert f"not significant at {100 * ALPHA:g} % after that" in doc
+    assert f"An effect of {COUNTS_ONCE:g} therefore counts once" in doc
+
+
+def test_the_documentation_s_table_of_votes_is_what_the_rule_says():
+    table = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", DOC.read_text(), re.MULTILINE)
+    lines = [line for line in table if line[3] in VERDICTS]
+    assert len(lines) == 15
+    for *said, verdict in lines:
+        votes = []
+        for row, verdicts in zip(VOTING, said):
+            votes += [Vote(row, each) for each in verdicts.split(", ") if each != "–"]
+        assert combine(votes).verdict == verdict, said

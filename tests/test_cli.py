@@ -104,7 +104,7 @@ def test_predictions_alone_give_a_page(run, predictions, tmp_path):
     out = tmp_path / "out"
     status, said, _ = run("audit", "--predictions", predictions, "--label", "y", "--attribute", "sex", "--id", "id", "--out", out)
     assert status == 0
-    assert "the page is" in said and "verdict: inconclusive: It is not decided" in said and "a column of twins" in said
+    assert "the page is" in said and "verdict: inconclusive: It is undecided" in said and "a column of twins" in said
     page = (out / "report.html").read_text()
     assert "test decisions are right" in page and "no twins" in page
     found = {f.name: f for f in Finding.read_all(out)}

@@ -69,7 +69,8 @@ def test_a_difference_that_cannot_be_given_says_why(a, b, reason) -> None:
 def test_findings_meet_by_name_and_else_by_audit_and_attribute() -> None:
     before = [finding("art-one", audit="art"), finding("groups", None), finding("sdi")]
     after = [finding("groups", None), finding("art-two", audit="art"), finding("tsi")]
-    pairs, alone = matched(before, after)
+    both = matched(before, after)
+    pairs, alone = both.pairs, (both.only_before, both.only_after)
     assert [(a.name, b.name) for a, b in pairs] == [("art-one", "art-two"), ("groups", "groups")]
     assert [f.name for part in alone for f in part] == ["sdi", "tsi"]
 
@@ -77,7 +78,7 @@ def test_findings_meet_by_name_and_else_by_audit_and_attribute() -> None:
 def test_a_changed_verdict_is_said_and_marked() -> None:
     found = compare(Side("A", tuple(some())), Side("B", tuple(some(verdict="no evidence", estimates=[estimate(0.1)]))))
     by_name = {f.name: f for f in found}
-    assert by_name["changes"].sentence.startswith("1 of 3 findings")
+    assert by_name["changes"].sentence.startswith("1 of the 3 findings on both sides changed")
     assert "art: shortcut → no evidence" in lead(found)
     assert by_name["changes"].exhibits[0].highlight == (0,)
     art = by_name["change of art"]
@@ -132,7 +133,7 @@ def test_models_of_different_questions_are_not_paired() -> None:
     view = before.on("test")
     other = Evidence.from_arrays({"test": view.cohort}, {"test": {"logits": view["logits"]}}, classes=[0, 1], target="cue")
     (found,) = compare(Side("A", evidence=before), Side("B", evidence=other))
-    assert "only models of one question" in found.not_run
+    assert "only models that answer the same question" in found.not_run
 
 
 def test_evidence_without_what_is_compared_is_not_paired() -> None:
@@ -179,5 +180,5 @@ def test_a_page_of_a_comparison_has_its_lead_in_place_of_a_verdict() -> None:
     found = compare(Side("A", tuple(some())), Side("B", tuple(some())))
     shown = page.render(found, title="t", lead=lead(found))
     assert "Both sides give the same verdict, 1 in all." in shown
-    assert "It is not decided" not in shown
+    assert "It is undecided" not in shown
     assert all(isinstance(f, Finding) for f in found)

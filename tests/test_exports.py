@@ -132,7 +132,7 @@ def test_a_rule_of_the_style_sheet_becomes_an_attribute() -> None:
 
 
 def test_a_kind_that_nobody_knows_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="nothing is exported as 'svgg'; did you mean 'svg'"):
+    with pytest.raises(SettingError, match="cannot export as 'svgg'; did you mean 'svg'"):
         export(folder, tmp_path / "out", kinds=["svgg"])
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_written_is_named_with_what_it_needs(
 def test_the_model_card_says_what_was_found() -> None:
     text = model_card(some())
     assert text.startswith("## Is it right for the right reasons?")
-    for said in ("**shortcut**", "effect 0.300", "no reference models", "Conditions that are not met", "no proof"):
+    for said in ("**shortcut**", "effect 0.300", "no reference models", "Conditions that are not met", "does not prove"):
         assert said in text
 
 

@@ -198,7 +198,7 @@ def test_a_verdict_needs_a_sentence():
         (lambda: Table(title="t", columns=["a"], rows=[[1]], highlight=[1]), "highlights row 1"),
         (lambda: Bars(title="b", labels=["a", "b"], series=[1.0]), "1 value"),
         (lambda: Bars(title="b", labels=["a"], series=[1.0], low=[2.0], high=[1.0]), "lies above"),
-        (lambda: Bars(title="b", labels=["a"], series={"m": [1.0]}, low={"n": [1.0]}), "no series"),
+        (lambda: Bars(title="b", labels=["a"], series={"m": [1.0]}, low={"n": [1.0]}), "but the series are"),
         (lambda: Curves(title="c", x=[1, 2], series=[1.0]), "2 x values"),
         (lambda: Curves(title="c", x=[1, "a"], series=[1.0, 2.0]), "mix"),
         (lambda: Curves(title="c", x=[1], series={"a": {"y": [1], "low": [2], "high": [1]}}), "lies above"),

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from rightreasons.remedy import ACCURACY, BALANCED, FLIP, GROUP, WORST, Comparison, compare, finding, own_finding, remedy
+from rightreasons.remedy import ACCURACY, BALANCED, FLIP, GROUP, WORST, Comparison, Pair, compare, finding, own_finding, remedy
 from rightreasons.stats import groups
 from rightreasons.testing import synthetic_evidence
 
@@ -24,8 +24,8 @@ def decided(rng):
 
 def _compared(decided, rng, **more) -> Comparison:
     label, attribute, before, after = decided
-    columns = {"names": ((0, 1), ("a", "b")), "columns": ("y", "tag"), "B": 400}
-    return compare(label, before, after, attribute, rng=rng, **{**columns, **more})
+    pair = Pair(label, before, after, attribute, names=((0, 1), ("a", "b")), columns=("y", "tag"), **more)
+    return compare(pair, rng=rng, B=400)
 
 
 def test_values_are_those_of_the_statistics_and_differences_their_difference(decided, rng) -> None:

@@ -343,7 +343,7 @@ def test_a_port_that_is_taken_is_said(server: Server, tmp_path: Path) -> None:
 
 
 def test_no_folder_no_server(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         Server(tmp_path / "none")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rightreasons import calibration
+from rightreasons import calibration, families
 from rightreasons.calibration import CASE, PUBLISHED, Calibration, Rate, Rates
 from rightreasons.errors import DataError
 from rightreasons.exports import CALIBRATION_NAME, export
@@ -35,8 +35,8 @@ MADE_UP = Calibration(
     },
 )
 ART = (
-    "In 400 audits of planted null models this test raised 2.2 % (1 to 4.2) false alarms; of 200 models with a true reliance of "
-    "0.2 or more it called 96 % (92.3 to 98); 8 % were inconclusive."
+    "In 400 planted models without a shortcut this test raised a false alarm in 2.2 % (1 to 4.2); of 200 models with a true "
+    "reliance of 0.2 or more it called 96 % (92.3 to 98); 8 % were inconclusive."
 )
 
 
@@ -55,14 +55,14 @@ def test_a_line_says_alarms_power_and_what_is_open() -> None:
         MADE_UP.line(CASE)
         == "Of 10 models with a true reliance of 0.2 or more this verdict called 100 % (69 to 100); 0 % were inconclusive."
     )
-    assert "450 audits of planted null sweeps" in MADE_UP.line("short")
+    assert "450 planted sweeps without a shortcut" in MADE_UP.line("short")
     assert MADE_UP.line("short").endswith("; a note.")
 
 
 def test_a_line_says_what_the_rule_as_published_does() -> None:
     paper = Rates(alarms=Rate(n=400, called=160, low=0.35, high=0.45))
     both = MADE_UP.model_copy(update={"judges": {**MADE_UP.judges, "art as published": paper}})
-    assert both.line("art") == f"{ART[:-1]}; the rule as published raised 40 % (35 to 45) false alarms."
+    assert both.line("art") == f"{ART[:-1]}; the rule as published raised a false alarm in 40 % (35 to 45)."
 
 
 def test_what_was_not_measured_has_no_line() -> None:
@@ -78,15 +78,14 @@ def test_a_page_shows_the_line_of_every_verdict_and_of_the_case(made_up: None) -
 
 def test_what_gave_no_verdict_shows_no_line(made_up: None) -> None:
     described = finding("art", None, row="behaviour", estimates=[])
-    assert "planted null" not in text(page.render([described], title="t"))
+    assert "without a shortcut" not in text(page.render([described], title="t"))
 
 
 def test_the_shipped_rates_are_whole_and_name_audits_that_exist() -> None:
     found = calibration.calibration()
-    audits = Path(calibration.__file__).parent / "audits"
     assert found.judges
     for name, rates in found.judges.items():
-        assert name == CASE or (audits / f"{name.removesuffix(PUBLISHED)}.py").is_file()
+        assert name == CASE or name.removesuffix(PUBLISHED) in families.members("audits")
         assert found.line(name)
         for rate in (rates.alarms, rates.power):
             assert rate is None or rate.low <= rate.called / rate.n <= rate.high
@@ -117,7 +116,7 @@ def test_an_export_of_json_has_the_rates_beside_it(tmp_path: Path) -> None:
 def test_a_file_that_is_no_calibration_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     path.write_text(json.dumps(json.loads(MADE_UP.model_dump_json()) | change))
-    with pytest.raises(DataError, match="is no calibration"):
+    with pytest.raises(DataError, match="is not a calibration"):
         Calibration.read(path)
 
 

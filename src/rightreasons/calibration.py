@@ -1,6 +1,6 @@
-"""How often the verdicts are wrong: rates that planted worlds gave, shipped beside this file, and the line that pages show.
+"""How often the verdicts are wrong: rates measured in planted worlds, shipped beside this file, and the sentence that pages show.
 
-`python -m benchmarks.worlds.page` writes the file; docs/calibration.md tells the whole of it.
+`python -m benchmarks.worlds.page` writes the file; docs/calibration.md has the details.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rightreasons.errors import DataError
 
 FILE = Path(__file__).with_suffix(".json")
 CASE = "case"
-PUBLISHED = " as published"  # behind an audit's name: the paper's own rule
+PUBLISHED = " as published"  # after an audit's name: the paper's own rule
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class Rate(BaseModel):
-    """How many of `n` were called, with the 95 % interval of the share, models of one world counted as alike as they are."""
+    """How many of `n` were called, with a 95 % interval of the share that allows for models of one world being alike."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +34,7 @@ class Rate(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.called > self.n or self.low > self.high:
-            raise ValueError(f"{self.called} of {self.n}, {self.low} to {self.high}, is no rate")
+            raise ValueError(f"{self.called} of {self.n} with limits {self.low} to {self.high} is not a rate")
         return self
 
     def __str__(self) -> str:
@@ -42,15 +42,15 @@ class Rate(BaseModel):
 
 
 class Rates(BaseModel):
-    """What one audit, or the case, did in planted worlds.
+    """How one audit, or the case, did in planted worlds.
 
     Parameters
     ----------
     unit : what a verdict is about
-    alarms : of models that do not use the cue
-    power : of models whose true reliance is at least `Calibration.relies`
+    alarms : calls among models that do not use the cue
+    power : calls among models whose true reliance is at least `Calibration.relies`
     inconclusive : share of all verdicts
-    note : what has to be known beside
+    note : what else a reader should know
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,13 +63,13 @@ class Rates(BaseModel):
 
 
 class Calibration(BaseModel):
-    """All rates, and where they are from.
+    """All rates, and where they come from.
 
     Parameters
     ----------
     version : of the package that was measured
-    seeds : of the worlds, none of them used to choose a threshold
-    relies : true reliance from which a model ought to be called
+    seeds : of the worlds; none of these worlds was used to choose a threshold
+    relies : true reliance from which a model should be called
     judges : audit, or `case` → its rates
     """
 
@@ -90,35 +90,38 @@ class Calibration(BaseModel):
         except OSError as error:
             raise DataError(f"the calibration {str(path)!r} cannot be read: {error.strerror or error}") from error
         except ValidationError as error:
-            raise DataError(f"{str(path)!r} is no calibration: {error.errors(include_url=False)[0]['msg']}") from error
+            raise DataError(f"{str(path)!r} is not a calibration: {error.errors(include_url=False)[0]['msg']}") from error
 
     def line(self, judge: str) -> str:
-        """One sentence on an audit, or on the case; empty for an audit that was not measured."""
-        of = self.judges.get(judge)
-        if of is None:
+        """One sentence about an audit, or about the case; empty for an audit that was not measured."""
+        rates = self.judges.get(judge)
+        if rates is None:
             return ""
-        what = "this verdict" if judge == CASE else "this test"
-        said = []
-        if of.alarms is not None and of.alarms.n:
-            said.append(f"in {of.alarms.n} audits of planted null {of.unit}s {what} raised {of.alarms} false alarms")
-        if of.power is not None and of.power.n:
-            it = "it" if said else what
-            said.append(f"of {of.power.n} {of.unit}s with a true reliance of {self.relies:g} or more {it} called {of.power}")
-        if not said:
+        subject = "this verdict" if judge == CASE else "this test"
+        parts = []
+        if rates.alarms is not None and rates.alarms.n:
+            parts.append(
+                f"in {rates.alarms.n} planted {rates.unit}s without a shortcut {subject} raised a false alarm in {rates.alarms}"
+            )
+            subject = "it"
+        if rates.power is not None and rates.power.n:
+            reliant = f"{rates.power.n} {rates.unit}s with a true reliance of {self.relies:g} or more"
+            parts.append(f"of {reliant} {subject} called {rates.power}")
+        if not parts:
             return ""
-        said.append(f"{_percent(of.inconclusive)} % were inconclusive")
+        parts.append(f"{_percent(rates.inconclusive)} % were inconclusive")
         paper = self.judges.get(f"{judge}{PUBLISHED}")
         if paper is not None and paper.alarms is not None and paper.alarms.n:
-            said.append(f"the rule as published raised {paper.alarms} false alarms")
-        if of.note:
-            said.append(of.note)
-        text = "; ".join(said)
+            parts.append(f"the rule as published raised a false alarm in {paper.alarms}")
+        if rates.note:
+            parts.append(rates.note)
+        text = "; ".join(parts)
         return f"{text[0].upper()}{text[1:]}."
 
 
 @cache
 def calibration() -> Calibration:
-    """The rates that this version was shipped with."""
+    """The rates shipped with this version."""
     return Calibration.read(FILE)
 
 

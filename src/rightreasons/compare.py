@@ -12,22 +12,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rightreasons import remedy
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.evidence import Evidence
-from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Table, not_run
+from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, not_run
+from rightreasons.findings.comparisons import Compared, comparison_bars, comparison_table
 
 AUDIT, OVERVIEW = "compare", "changes"
 INDEPENDENT = (
-    "from the intervals of the two sides, as if their rows had been drawn apart; on shared rows it is mostly wider than need be"
+    "from the intervals of the two sides, as if their rows were drawn independently; "
+    "on shared rows it is mostly wider than necessary"
 )
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: its findings, and its evidence where it is at hand."""
+    """One of the two sides: its findings, and its evidence where it is at hand."""
 
     name: str
     findings: tuple[Finding, ...] = ()
@@ -57,38 +58,52 @@ def sides(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> tupl
     return Side.read(before, names[0]), Side.read(after, names[1])
 
 
+@dataclass(frozen=True)
+class Matched:
+    """Findings that both sides have, as pairs, and those that only one side has."""
+
+    pairs: list[tuple[Finding, Finding]]
+    only_before: list[Finding]
+    only_after: list[Finding]
+
+
 def compare(before: Side, after: Side, *, seed: int = 0, B: int = 10_000) -> list[Finding]:
-    """What changed, as findings for a page: paired differences, an overview of the verdicts, and audit by audit.
+    """What changed, as findings for a page: paired differences, an overview of the verdicts, and each audit in turn.
 
     Parameters
     ----------
     B : resamples of the paired differences
     """
-    pairs, alone = matched(before.findings, after.findings)
-    overview = [_overview(pairs, alone, (before.name, after.name))] if before.findings or after.findings else []
-    return [*_paired(before, after, seed, B), *overview, *(_difference(a, b, (before.name, after.name)) for a, b in pairs)]
+    both = matched(before.findings, after.findings)
+    names = (before.name, after.name)
+    findings = _paired(before, after, seed, B)
+    if before.findings or after.findings:
+        findings.append(_overview(both, names))
+    return [*findings, *(_difference(a, b, names) for a, b in both.pairs)]
 
 
-def lead(found: Sequence[Finding]) -> str:
-    """What the page says first: how verdicts changed and, where rows were paired, by how much."""
-    overview = [f.sentence for f in found if f.name == OVERVIEW]
-    paired = [f.sentence for f in found if f.audit == "remedy" and f.sentence][:1]
+def lead(findings: Sequence[Finding]) -> str:
+    """What the page says first: how the verdicts changed and, where rows were paired, by how much."""
+    overview = [f.sentence for f in findings if f.name == OVERVIEW]
+    paired = [f.sentence for f in findings if f.audit == "remedy" and f.sentence][:1]
     return " ".join((*overview, *paired)) or "Nothing could be compared."
 
 
-def matched(
-    before: Sequence[Finding], after: Sequence[Finding]
-) -> tuple[list[tuple[Finding, Finding]], tuple[list[Finding], list[Finding]]]:
-    """Findings of one audit that share the name or, where names differ, the attribute, in turn; and those that are left over."""
-    pairs: dict[int, tuple[Finding, Finding]] = {}
+def matched(before: Sequence[Finding], after: Sequence[Finding]) -> Matched:
+    """Match findings of the same audit by name first, then, where names differ, by attribute; each is used once."""
+    partner: dict[int, Finding] = {}
     left = list(after)
-    for key in (lambda f: (f.audit, f.name), lambda f: (f.audit, f.attribute)):
+    for field in ("name", "attribute"):
         for number, finding in enumerate(before):
-            other = next((f for f in left if number not in pairs and key(f) == key(finding)), None)
-            if other is not None:
-                pairs[number] = (finding, other)
-                left.remove(other)
-    return [pairs[k] for k in sorted(pairs)], ([f for k, f in enumerate(before) if k not in pairs], left)
+            if number in partner:
+                continue
+            for other in left:
+                if other.audit == finding.audit and getattr(other, field) == getattr(finding, field):
+                    partner[number] = other
+                    left.remove(other)
+                    break
+    pairs = [(finding, partner[k]) for k, finding in enumerate(before) if k in partner]
+    return Matched(pairs, [finding for k, finding in enumerate(before) if k not in partner], left)
 
 
 def difference(before: Estimate | None, after: Estimate | None) -> Cell:
@@ -98,12 +113,12 @@ def difference(before: Estimate | None, after: Estimate | None) -> Cell:
     if before.value is None or after.value is None:
         return Cell(value=None, reason=before.reason if before.value is None else after.reason)
     value = after.value - before.value
-    limits = (before.low, before.high, after.low, after.high)
-    if None in limits or before.level != after.level:
-        why = "no interval on both sides" if None in limits else "the intervals have different levels"
-        return Cell(value=value, reason=why)
-    low = value - math.hypot(after.value - after.low, before.high - before.value)  # type: ignore[operator]
-    high = value + math.hypot(after.high - after.value, before.value - before.low)  # type: ignore[operator]
+    if before.low is None or before.high is None or after.low is None or after.high is None:
+        return Cell(value=value, reason="no interval on both sides")
+    if before.level != after.level:
+        return Cell(value=value, reason="the intervals have different levels")
+    low = value - math.hypot(after.value - after.low, before.high - before.value)
+    high = value + math.hypot(after.high - after.value, before.value - before.low)
     return Cell(value=value, low=low, high=high)
 
 
@@ -111,72 +126,85 @@ def difference(before: Estimate | None, after: Estimate | None) -> Cell:
 
 
 def _paired(before: Side, after: Side, seed: int, B: int) -> list[Finding]:
-    """Rows that both models have answered: the same resamples for both, once for every attribute."""
+    """The rows that both models have answered, with the same resamples for both; one finding for every attribute."""
     if before.evidence is None or after.evidence is None:
         return []
     question = f"What changed from {before.name} to {after.name} on the rows that both have answered?"
-    told: dict[str, Any] = {"question": question, "change": f"going from {before.name} to {after.name}"}
+    change = remedy.Change(question, f"going from {before.name} to {after.name}")
     known = before.evidence.on("test").cohort.attributes if "test" in before.evidence.cohorts else ()
     attributes = known or (None,)
-    found = []
+    findings = []
     for attribute in attributes:
         name = "paired" if attribute is None or len(attributes) == 1 else f"paired-{attribute}"
         try:
-            one = remedy.remedy(before.evidence, after.evidence, attribute=attribute, seed=seed, B=B, name=name, **told)
-            found.append(one.model_copy(update={"checks": (*one.checks, _same_rows(before.evidence, after.evidence))}))
+            finding = remedy.remedy(
+                before.evidence, after.evidence, attribute=attribute, seed=seed, B=B, name=name, change=change
+            )
+            checks = (*finding.checks, _same_rows(before.evidence, after.evidence))
+            findings.append(finding.model_copy(update={"checks": checks}))
         except (NotRun, EvidenceError) as error:
-            found.append(not_run(name, "remedy", question, "remedy", str(error), attribute=attribute or ""))
-    return found
+            findings.append(not_run(name, "remedy", question, "remedy", str(error), attribute=attribute or ""))
+    return findings
 
 
 def _same_rows(before: Evidence, after: Evidence) -> Check:
     same = before.fingerprint("test") == after.fingerprint("test")
-    note = "" if same else "other rows, or other images under the same ids: only rows whose id both know are compared"
-    return Check(name="both models have seen the same images", passed=same, note=note)
+    note = "" if same else "other rows, or other images under the same ids: only rows with an id on both sides are compared"
+    return Check(id="same images", name="both models have seen the same images", passed=same, note=note)
 
 
 # ---- finding by finding --------------------------------------------------------------------------------------------------
 
 
-def _overview(
-    pairs: Sequence[tuple[Finding, Finding]], alone: tuple[list[Finding], list[Finding]], names: tuple[str, str]
-) -> Finding:
-    changed = [(a, b) for a, b in pairs if a.headline != b.headline]
-    judged = [(a, b) for a, b in pairs if a.verdict or b.verdict]
-    said = "; ".join(f"{_title(a, b)}: {a.headline} → {b.headline}" for a, b in changed)
-    if changed:
-        sentence = f"{len(changed)} of {len(pairs)} findings that both sides have say something else: {said}."
-    elif judged:
-        sentence = f"Both sides give the same verdict{'' if len(judged) == 1 else 's'}, {len(judged)} in all."
-    else:
-        sentence = "No verdict was given on both sides."
-    rows = [[_title(a, b), a.attribute, a.headline, b.headline, *_first(a, b)] for a, b in pairs]
-    rows += [[f.name, f.attribute, f.headline, "–", _cell(_estimate(f)), None, None] for f in alone[0]]
-    rows += [[f.name, f.attribute, "–", f.headline, None, _cell(_estimate(f)), None] for f in alone[1]]
-    table = Table(
+def _overview(both: Matched, names: tuple[str, str]) -> Finding:
+    changed = [(a, b) for a, b in both.pairs if a.headline != b.headline]
+    lines = [_first_estimates(a, b) for a, b in both.pairs]
+    lines += [Compared((f.name, f.attribute, f.headline, "–"), _estimate(f), None, None) for f in both.only_before]
+    lines += [Compared((f.name, f.attribute, "–", f.headline), None, _estimate(f), None) for f in both.only_after]
+    table = comparison_table(
         title="Verdicts and first estimates",
-        caption=f"What each audit says of {names[0]} and of {names[1]}; marked where it is not the same. The difference of the "
+        caption=f"What each audit says of {names[0]} and of {names[1]}; different verdicts are marked. The difference of the "
         f"first estimate is {names[1]} minus {names[0]}, its interval {INDEPENDENT}.",
-        columns=("finding", "attribute", names[0], names[1], f"{names[0]}: estimate", f"{names[1]}: estimate", "difference"),
-        rows=rows,
-        highlight=[k for k, (a, b) in enumerate(pairs) if a.headline != b.headline],
+        heads=("finding", "attribute", *names),
+        sides=(f"{names[0]}: estimate", f"{names[1]}: estimate"),
+        lines=lines,
+        highlight=[k for k, (a, b) in enumerate(both.pairs) if a.headline != b.headline],
     )
-    left = [f"{f.name} (only {name})" for name, findings in zip(names, alone, strict=True) for f in findings]
-    every = Check(name="both sides have every finding", passed=not left, note=", ".join(left))
+    alone = [f"{f.name} (only {names[0]})" for f in both.only_before]
+    alone += [f"{f.name} (only {names[1]})" for f in both.only_after]
+    complete = Check(id="complete", name="both sides have every finding", passed=not alone, note=", ".join(alone))
     return Finding(
         name=OVERVIEW,
         audit=AUDIT,
         question=f"What changed from {names[0]} to {names[1]}?",
         row="remedy",
-        sentence=sentence,
-        checks=(every,),
+        sentence=_overview_sentence(both.pairs, changed),
+        checks=(complete,),
         exhibits=(table,),
         model=" and ".join(names),
     )
 
 
+def _overview_sentence(pairs: Sequence[tuple[Finding, Finding]], changed: Sequence[tuple[Finding, Finding]]) -> str:
+    if changed:
+        said = "; ".join(f"{_title(a, b)}: {a.headline} → {b.headline}" for a, b in changed)
+        return f"{len(changed)} of the {len(pairs)} findings on both sides changed: {said}."
+    judged = sum(bool(a.verdict or b.verdict) for a, b in pairs)
+    if judged:
+        return f"Both sides give the same verdict{'' if judged == 1 else 's'}, {judged} in all."
+    return "No verdict was given on both sides."
+
+
+def _first_estimates(before: Finding, after: Finding) -> Compared:
+    """The first estimates of both sides, with their difference where they are the same quantity."""
+    a, b = _estimate(before), _estimate(after)
+    comparable = a is not None and b is not None and (a.name, a.group) == (b.name, b.group)
+    labels = (_title(before, after), before.attribute, before.headline, after.headline)
+    return Compared(labels, a, b, difference(a, b) if comparable else None)
+
+
 def _difference(before: Finding, after: Finding, names: tuple[str, str]) -> Finding:
-    """One audit on both sides: every estimate, before, after and the difference."""
+    """One audit on both sides: every estimate before and after, and the difference."""
     about = {
         "name": f"change of {_title(before, after)}",
         "audit": AUDIT,
@@ -188,11 +216,10 @@ def _difference(before: Finding, after: Finding, names: tuple[str, str]) -> Find
         "n_rows": before.n_rows if before.n_rows == after.n_rows else None,
     }
     if before.not_run or after.not_run:
-        reason = "; ".join(f"{name}: {f.not_run}" for name, f in zip(names, (before, after), strict=True) if f.not_run)
-        return Finding(**about, not_run=reason)
-    one, other = _by_key(before), _by_key(after)
-    lines = [(key, one.get(key), other.get(key)) for key in dict.fromkeys((*one, *other))]
-    estimates = [_changed(a, b) for _, a, b in lines if a is not None and b is not None]
+        reasons = zip(names, (before.not_run, after.not_run), strict=True)
+        return Finding(**about, not_run="; ".join(f"{name}: {reason}" for name, reason in reasons if reason))
+    lines = _estimate_by_estimate(before, after)
+    estimates = [_changed(line.before, line.after) for line in lines if line.before is not None and line.after is not None]
     return Finding(
         **about,
         sentence=_sentence(before, after, names),
@@ -204,14 +231,45 @@ def _difference(before: Finding, after: Finding, names: tuple[str, str]) -> Find
     )
 
 
+@dataclass(frozen=True)
+class _EstimateLine:
+    """An estimate of both sides, None on a side that has none."""
+
+    group: str
+    name: str
+    before: Estimate | None
+    after: Estimate | None
+
+    def compared(self) -> Compared:
+        return Compared((self.name, self.group), self.before, self.after, difference(self.before, self.after))
+
+
+def _estimate_by_estimate(before: Finding, after: Finding) -> list[_EstimateLine]:
+    """Estimates of the same group and name; those that share both are matched in their order."""
+    known_before, known_after = _by_key(before), _by_key(after)
+    keys = dict.fromkeys((*known_before, *known_after))
+    return [_EstimateLine(key[0], key[1], known_before.get(key), known_after.get(key)) for key in keys]
+
+
+def _by_key(finding: Finding) -> dict[tuple[str, str, int], Estimate]:
+    """Estimates by group and name; a number tells apart those that share both."""
+    seen: Counter[tuple[str, str]] = Counter()
+    estimates = {}
+    for estimate in finding.estimates:
+        key = (estimate.group, estimate.name)
+        estimates[*key, seen[key]] = estimate
+        seen[key] += 1
+    return estimates
+
+
 def _changed(before: Estimate, after: Estimate) -> Estimate:
     change = difference(before, after)
-    return Estimate(
-        **{**change.model_dump(), "reason": change.reason},
-        name=after.name,
+    return Estimate.of(
+        after.name,
+        change,
+        after.row,
         level=after.level,
         n=None if before.n is None or after.n is None else min(before.n, after.n),
-        row=after.row,
         unit=after.unit,
         group=after.group,
         note="" if change.low is None else INDEPENDENT,
@@ -225,54 +283,64 @@ def _sentence(before: Finding, after: Finding, names: tuple[str, str]) -> str:
         said = f"{names[0]}: {before.headline}; {names[1]}: {after.headline}. "
     first, second = _estimate(before), _estimate(after)
     if first is None or second is None or (first.name, first.group) != (second.name, second.group):
-        return said or "There is no estimate that both sides put first."
+        return said or "The two sides have no first estimate in common."
     change = difference(first, second)
     if change.value is None:
         return f"{said}The change of “{first.name}” is undefined: {change.reason}."
     limits = "" if change.low is None or change.high is None else f", {change.low:+.3f} to {change.high:+.3f}"
-    chance = "; chance alone could give it" if change.low is not None and change.low <= 0 <= (change.high or 0) else ""
+    chance = "; chance alone could explain it" if change.low is not None and change.low <= 0 <= (change.high or 0) else ""
     return f"{said}“{first.name}” goes from {first.value:.3f} to {second.value:.3f} (change {change.value:+.3f}{limits}{chance})."
 
 
 def _checks(before: Finding, after: Finding, names: tuple[str, str]) -> list[Check]:
-    other = sorted(k for k in {*before.settings, *after.settings} if before.settings.get(k) != after.settings.get(k))
-    said = [f"{k}: {before.settings.get(k)} and {after.settings.get(k)}" for k in other]
-    rows = [f"{name}: {f.n_rows} rows of {f.cohort}" for name, f in zip(names, (before, after), strict=True)]
-    same = (before.n_rows, before.cohort) == (after.n_rows, after.cohort)
-    failed = [f"{name}: {c.name}" for name, f in zip(names, (before, after), strict=True) for c in f.checks if c.passed is False]
+    keys = sorted({*before.settings, *after.settings})
+    changed = [key for key in keys if before.settings.get(key) != after.settings.get(key)]
+    settings = [f"{key}: {before.settings.get(key)} and {after.settings.get(key)}" for key in changed]
+    same_rows = (before.n_rows, before.cohort) == (after.n_rows, after.cohort)
+    rows, failed = [], []
+    for name, finding in zip(names, (before, after), strict=True):
+        rows.append(f"{name}: {finding.n_rows} rows of {finding.cohort}")
+        failed += [f"{name}: {check.name}" for check in finding.checks if check.passed is False]
     return [
-        Check(name="both sides were audited with the same settings", passed=not other, note="; ".join(said)),
-        Check(name="both sides have as many rows of the same cohort", passed=same, note="" if same else "; ".join(rows)),
-        Check(name="every check of both sides passed", passed=not failed, note="; ".join(failed)),
+        Check(
+            id="settings",
+            name="both sides were audited with the same settings",
+            passed=not changed,
+            note="; ".join(settings),
+        ),
+        Check(
+            id="rows",
+            name="both sides have as many rows of the same cohort",
+            passed=same_rows,
+            note="" if same_rows else "; ".join(rows),
+        ),
+        Check(id="checks", name="every check of both sides passed", passed=not failed, note="; ".join(failed)),
     ]
 
 
-def _exhibits(lines: Sequence[tuple[Any, Estimate | None, Estimate | None]], names: tuple[str, str]) -> list[Exhibit]:
+def _exhibits(lines: Sequence[_EstimateLine], names: tuple[str, str]) -> list[Exhibit]:
     if not lines:
         return []
-    rows = [[key[1], key[0], _cell(a), _cell(b), difference(a, b)] for key, a, b in lines]
-    table = Table(
+    compared = [line.compared() for line in lines]
+    table = comparison_table(
         title="Estimate by estimate",
         caption=f"The difference is {names[1]} minus {names[0]}. Its interval comes {INDEPENDENT}.",
-        columns=("estimate", "of", *names, "difference"),
-        rows=rows,
-        highlight=[k for k, row in enumerate(rows) if _is_clear(row[-1])],
+        heads=("estimate", "of"),
+        sides=names,
+        lines=compared,
+        highlight=[k for k, line in enumerate(compared) if line.is_clear],
     )
-    unit = next(e.unit for _, a, b in lines for e in (a, b) if e is not None)
-    shown = [(key, a, b) for key, a, b in lines if a is not None and b is not None and a.unit == b.unit == unit]
+    first = lines[0].before or lines[0].after
+    unit = "" if first is None else first.unit
+    shown = [line for line in lines if line.before and line.after and line.before.unit == line.after.unit == unit]
     if len(shown) < 2:
         return [table]
-    parts = {
-        part: {name: tuple(getattr(pair[k], part) for _, *pair in shown) for k, name in enumerate(names)}
-        for part in ("value", "low", "high")
-    }
-    bars = Bars(
+    bars = comparison_bars(
         title="Both sides",
-        caption="Each side with its own interval: two that overlap can still differ, see the table.",
-        labels=tuple(", ".join(filter(None, key[:2])) for key, _, _ in shown),
-        series=parts["value"],
-        low=parts["low"],
-        high=parts["high"],
+        caption="Each side with its own interval. Two sides can differ although their intervals overlap: see the table.",
+        sides=names,
+        lines=[line.compared() for line in shown],
+        labels=[", ".join(filter(None, (line.group, line.name))) for line in shown],
         value_label=unit,
     )
     return [table, bars]
@@ -281,36 +349,9 @@ def _exhibits(lines: Sequence[tuple[Any, Estimate | None, Estimate | None]], nam
 # ---- what the above use --------------------------------------------------------------------------------------------------
 
 
-def _by_key(finding: Finding) -> dict[tuple[str, str, int], Estimate]:
-    """Estimates by group and name; a number tells apart those that share both."""
-    seen: Counter[tuple[str, str]] = Counter()
-    found = {}
-    for estimate in finding.estimates:
-        key = (estimate.group, estimate.name)
-        found[*key, seen[key]] = estimate
-        seen[key] += 1
-    return found
-
-
 def _title(before: Finding, after: Finding) -> str:
     return before.name if before.name == after.name else f"{before.name} → {after.name}"
 
 
 def _estimate(finding: Finding) -> Estimate | None:
     return finding.estimates[0] if finding.estimates else None
-
-
-def _first(before: Finding, after: Finding) -> tuple[Cell | None, Cell | None, Cell | None]:
-    a, b = _estimate(before), _estimate(after)
-    comparable = a is not None and b is not None and (a.name, a.group) == (b.name, b.group)
-    return _cell(a), _cell(b), difference(a, b) if comparable else None
-
-
-def _cell(estimate: Estimate | None) -> Cell | None:
-    if estimate is None:
-        return None
-    return Cell(value=estimate.value, low=estimate.low, high=estimate.high, reason=estimate.reason)
-
-
-def _is_clear(cell: Cell) -> bool:
-    return cell.low is not None and cell.high is not None and not cell.low <= 0 <= cell.high

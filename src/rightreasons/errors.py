@@ -49,7 +49,14 @@ class TrainingError(RightReasonsError, RuntimeError):
 
 
 class NotRun(RightReasonsError):
-    """An audit that was asked for cannot run here; the message is the reason."""
+    """An audit that was asked for cannot run here; the message is the reason.
+
+    `lacks` names the missing data in a word that code can ask for (`rightreasons.findings.Lack`), such as "twins".
+    """
+
+    def __init__(self, *message: object, lacks: str = "") -> None:
+        super().__init__(*message)
+        self.lacks = lacks
 
 
 class NoAttribute(DataError, NotRun):

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from PIL import Image
@@ -55,14 +55,14 @@ CALIBRATION_NAME = "calibration.json"
 
 @dataclass(frozen=True)
 class Exported:
-    """Kind → how many files were written, and kind → why it was not."""
+    """What an export did: kind → number of files written, and kind → why none were."""
 
     written: dict[str, int] = field(default_factory=dict)
     lacking: dict[str, str] = field(default_factory=dict)
 
 
 def export(folder: str | os.PathLike[str], to: str | os.PathLike[str], *, kinds: Sequence[str] | None = None) -> Exported:
-    """Write the findings of a folder in other forms; what this machine cannot write is named with what it would need.
+    """Write the findings of a folder in other formats; for those that this machine cannot write, say what they need.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def export(folder: str | os.PathLike[str], to: str | os.PathLike[str], *, kinds:
     """
     for kind in kinds or ():
         if kind not in KINDS:
-            raise SettingError(f"nothing is exported as {kind!r}; {suggest(kind, KINDS)}")
+            raise SettingError(f"cannot export as {kind!r}; {suggest(kind, KINDS)}")
     source = _Source(Path(folder), tuple(Finding.read_all(Path(folder))))
     target = Path(to)
     done = Exported()
@@ -88,23 +88,23 @@ class _Source:
     findings: tuple[Finding, ...]
 
     def exhibits(self) -> Iterable[tuple[str, Exhibit]]:
-        """Every exhibit under the name of its files, `<finding>/<number>-<title>`."""
+        """Every exhibit with the name of its files, `<finding>/<number>-<title>`."""
         for finding in self.findings:
             for number, exhibit in enumerate(finding.exhibits, 1):
                 yield f"{file_name(finding.name)}/{number:02d}-{file_name(exhibit.title)[:60]}", exhibit
 
 
 class _Lacking(Exception):
-    """A kind that this machine cannot write; the message says what it would need."""
+    """This machine cannot write a kind of file; the message says what that needs."""
 
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------------
 
 
 def schema() -> str:
-    """JSON Schema of a finding's file, as it is published."""
-    told = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Finding.schema()}
-    return json.dumps(told, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    """JSON Schema of a finding's file, as published in docs/schema."""
+    published = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Finding.schema()}
+    return json.dumps(published, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _json(source: _Source, to: Path) -> int:
@@ -119,7 +119,7 @@ def _json(source: _Source, to: Path) -> int:
 
 
 def estimates(findings: Iterable[Finding]) -> pd.DataFrame:
-    """A row for every estimate of every finding."""
+    """One row for every estimate of every finding."""
     rows = []
     for f in findings:
         about = {"finding": f.name, "audit": f.audit, "model": f.model, "cohort": f.cohort, "attribute": f.attribute}
@@ -129,73 +129,78 @@ def estimates(findings: Iterable[Finding]) -> pd.DataFrame:
 
 
 def checks(findings: Iterable[Finding]) -> pd.DataFrame:
-    """A row for every check of every finding."""
-    rows = [{"finding": f.name, "check": c.name, **c.model_dump(exclude={"name"})} for f in findings for c in f.checks]
+    """One row for every check of every finding."""
+    rows = []
+    for f in findings:
+        rows += [{"finding": f.name, "check": check.name, **check.model_dump(exclude={"name"})} for check in f.checks]
     return pd.DataFrame(rows, columns=["finding", "check", "passed", "decides", "note"])
 
 
 def frame(exhibit: Exhibit) -> pd.DataFrame:
-    """The data of an exhibit as a table, one row a value; pictures by their captions and values."""
+    """The data of an exhibit as a table with one row for each value; of pictures, their captions and values."""
     if isinstance(exhibit, Table):
         return _columns_of(exhibit)
+    if isinstance(exhibit, Scatter):
+        columns = {"x": exhibit.x, "y": exhibit.y, "label": exhibit.label, "group": exhibit.group}
+        return pd.DataFrame({name: list(values) for name, values in columns.items() if values})
     if isinstance(exhibit, Bars):
-        parts = {"value": exhibit.series, "low": exhibit.low, "high": exhibit.high}
-        rows = [
-            {"label": label, "series": name, **{part: of[name][k] if name in of else None for part, of in parts.items()}}
-            for name in exhibit.series
-            for k, label in enumerate(exhibit.labels)
-        ]
-    elif isinstance(exhibit, Curves):
-        rows = [
-            {"series": name, "x": x, **{part: None if of is None else of[k] for part, of in _limits(curve)}}
-            for name, curve in exhibit.series.items()
-            for k, x in enumerate(exhibit.x if curve.x is None else curve.x)
-        ]
-    elif isinstance(exhibit, Scatter):
-        given = {"x": exhibit.x, "y": exhibit.y, "label": exhibit.label, "group": exhibit.group}
-        return pd.DataFrame({name: list(values) for name, values in given.items() if values})
-    elif isinstance(exhibit, Heatmap):
-        rows = [
-            {
-                "row": exhibit.row_labels[i] if exhibit.row_labels else i + 1,
-                "column": exhibit.col_labels[k] if exhibit.col_labels else k + 1,
-                "value": value,
-                **({"low": exhibit.low[i][k], "high": exhibit.high[i][k]} if exhibit.low else {}),
-            }
-            for i, values in enumerate(exhibit.values)
-            for k, value in enumerate(values)
-        ]
-    else:
-        rows = [{"picture": k, "caption": p.caption, "group": p.group, **p.values} for k, p in enumerate(exhibit.items, 1)]
-    return pd.DataFrame(rows)
+        return pd.DataFrame(_rows_of_bars(exhibit))
+    if isinstance(exhibit, Curves):
+        return pd.DataFrame(_rows_of_curves(exhibit))
+    if isinstance(exhibit, Heatmap):
+        return pd.DataFrame(_rows_of_heatmap(exhibit))
+    pictures = enumerate(exhibit.items, 1)
+    return pd.DataFrame([{"picture": k, "caption": p.caption, "group": p.group, **p.values} for k, p in pictures])
+
+
+def _rows_of_bars(exhibit: Bars) -> Iterator[dict[str, Any]]:
+    for name, values in exhibit.series.items():
+        low, high = exhibit.low.get(name), exhibit.high.get(name)
+        for k, label in enumerate(exhibit.labels):
+            yield {"label": label, "series": name, "value": values[k], "low": low and low[k], "high": high and high[k]}
+
+
+def _rows_of_curves(exhibit: Curves) -> Iterator[dict[str, Any]]:
+    for name, curve in exhibit.series.items():
+        for k, x in enumerate(exhibit.x if curve.x is None else curve.x):
+            low, high = curve.low and curve.low[k], curve.high and curve.high[k]
+            yield {"series": name, "x": x, "y": curve.y[k], "low": low, "high": high}
+
+
+def _rows_of_heatmap(exhibit: Heatmap) -> Iterator[dict[str, Any]]:
+    for i, values in enumerate(exhibit.values):
+        for k, value in enumerate(values):
+            row: dict[str, Any] = {"row": exhibit.row_labels[i] if exhibit.row_labels else i + 1}
+            row["column"] = exhibit.col_labels[k] if exhibit.col_labels else k + 1
+            row["value"] = value
+            if exhibit.low:
+                row |= {"low": exhibit.low[i][k], "high": exhibit.high[i][k]}
+            yield row
 
 
 def _columns_of(exhibit: Table) -> pd.DataFrame:
-    """A column whose cells have intervals is three: the value, its low and its high."""
-    found: dict[str, list[Any]] = {}
+    """A column whose cells have intervals becomes three: the value, its low and its high."""
+    columns: dict[str, list[Any]] = {}
     for k, column in enumerate(exhibit.columns):
-        name = column if column not in found else f"{column} ({k + 1})"
+        name = column if column not in columns else f"{column} ({k + 1})"
         cells = [row[k] for row in exhibit.rows]
-        found[name] = [cell.value if isinstance(cell, Cell) else cell for cell in cells]
+        columns[name] = [cell.value if isinstance(cell, Cell) else cell for cell in cells]
         if any(isinstance(cell, Cell) for cell in cells):
-            for part in ("low", "high"):
-                found[f"{name} {part}"] = [getattr(cell, part) if isinstance(cell, Cell) else None for cell in cells]
-    return pd.DataFrame(found)
-
-
-def _limits(curve: Any) -> tuple[tuple[str, Any], ...]:
-    return ("y", curve.y), ("low", curve.low), ("high", curve.high)
+            columns[f"{name} low"] = [cell.low if isinstance(cell, Cell) else None for cell in cells]
+            columns[f"{name} high"] = [cell.high if isinstance(cell, Cell) else None for cell in cells]
+    return pd.DataFrame(columns)
 
 
 def _tables(suffix: str, write: Callable[[pd.DataFrame, Path], None]) -> Callable[[_Source, Path], int]:
     def run(source: _Source, to: Path) -> int:
-        whole = {"estimates": estimates(source.findings), "checks": checks(source.findings)}
-        parts = {f"tables/{name}": frame(exhibit) for name, exhibit in source.exhibits()}
-        for name, table in {**whole, **parts}.items():
+        tables = {"estimates": estimates(source.findings), "checks": checks(source.findings)}
+        for name, exhibit in source.exhibits():
+            tables[f"tables/{name}"] = frame(exhibit)
+        for name, table in tables.items():
             path = to / f"{name}{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             write(table, path)
-        return len(whole) + len(parts)
+        return len(tables)
 
     return run
 
@@ -206,35 +211,37 @@ def _csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def _no_formula(value: Any) -> Any:
-    """Spreadsheets run texts that begin like a formula; an apostrophe keeps them texts."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    """Spreadsheets run a text that begins like a formula; an apostrophe in front of it keeps it a text."""
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def _parquet(table: pd.DataFrame, path: Path) -> None:
-    told = table.copy()
-    for name in told:  # a column of several kinds of value is written as text
-        if len({type(value) for value in told[name] if value is not None and value == value}) > 1:
-            told[name] = [None if value is None or value != value else str(value) for value in told[name]]
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as place:
-        partial = Path(place) / "table"
-        told.to_parquet(partial, index=False)
-        partial.replace(path)
+    columns = table.copy()
+    for name in columns:  # a column with several kinds of value is written as text
+        if len({type(value) for value in columns[name] if value is not None and value == value}) > 1:
+            columns[name] = [None if value is None or value != value else str(value) for value in columns[name]]
+    with files.replacing(path) as partial:
+        columns.to_parquet(partial, index=False)
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------------
 
 
 def _drawings(source: _Source) -> list[tuple[str, str]]:
-    return [
-        (f"figures/{name}", standalone(svg))
-        for name, exhibit in source.exhibits()
-        if not isinstance(exhibit, Table | Gallery)
-        for svg in re.findall(r"<svg .*?</svg>", draw(exhibit), re.DOTALL)[:1]
-    ]
+    """Name and SVG of every exhibit that is a drawing."""
+    drawings = []
+    for name, exhibit in source.exhibits():
+        if isinstance(exhibit, Table | Gallery):
+            continue
+        svg = re.search(r"<svg .*?</svg>", draw(exhibit), re.DOTALL)
+        if svg is not None:
+            drawings.append((f"figures/{name}", standalone(svg.group())))
+    return drawings
 
 
 def _svg(source: _Source, to: Path) -> int:
-    """Drawings, and the pictures of galleries as they are."""
+    """Drawings as SVG, and the pictures of galleries unchanged."""
     drawings = _drawings(source)
     for name, drawing in drawings:
         _write(to / f"{name}.svg", drawing)
@@ -242,7 +249,7 @@ def _svg(source: _Source, to: Path) -> int:
 
 
 def _png(source: _Source, to: Path) -> int:
-    """Drawings by a browser or, less true in details, by CairoSVG; the pictures of galleries as they are."""
+    """Drawings rasterised by a browser or, less faithfully, by CairoSVG; the pictures of galleries unchanged."""
     drawings = _drawings(source)
     drawn = _rasteriser()([drawing for _, drawing in drawings]) if drawings else []
     for (name, _), data in zip(drawings, drawn, strict=True):
@@ -251,15 +258,13 @@ def _png(source: _Source, to: Path) -> int:
 
 
 def _pictures(source: _Source, to: Path) -> int:
-    found = [
-        (f"figures/{name}/{k:02d}.png", picture.png)
-        for name, exhibit in source.exhibits()
-        if isinstance(exhibit, Gallery)
-        for k, picture in enumerate(exhibit.items, 1)
-    ]
-    for name, data in found:
-        _save(to / name, base64.b64decode(data))
-    return len(found)
+    count = 0
+    for name, exhibit in source.exhibits():
+        if isinstance(exhibit, Gallery):
+            for k, picture in enumerate(exhibit.items, 1):
+                _save(to / f"figures/{name}/{k:02d}.png", base64.b64decode(picture.png))
+                count += 1
+    return count
 
 
 def _rasteriser() -> Callable[[Sequence[str]], list[bytes]]:
@@ -267,7 +272,7 @@ def _rasteriser() -> Callable[[Sequence[str]], list[bytes]]:
         return _by_browser
     if importlib.util.find_spec("cairosvg") is not None:
         return _by_cairo
-    raise _Lacking(f"it needs one of the browsers {', '.join(BROWSERS)}, or CairoSVG (pip install cairosvg)")
+    raise _Lacking(f"needs one of the browsers {', '.join(BROWSERS)}, or CairoSVG (pip install cairosvg)")
 
 
 def _by_cairo(drawings: Sequence[str]) -> list[bytes]:
@@ -275,33 +280,47 @@ def _by_cairo(drawings: Sequence[str]) -> list[bytes]:
     return [cairosvg.svg2png(drawing.encode(), scale=SCALE, background_color="white") for drawing in track(drawings, "figures")]
 
 
+class _Size(NamedTuple):
+    """Pixels of a drawing, rounded up."""
+
+    width: int
+    height: int
+
+
 def _by_browser(drawings: Sequence[str]) -> list[bytes]:
-    """Sheets of drawings one below the other, a picture of each sheet, cut apart: a browser takes a second to begin."""
-    sizes = [[math.ceil(float(side)) for side in re.findall(r' (?:width|height)="([\d.]+)"', d)[:2]] for d in drawings]
+    """Draw many on one tall sheet, take a picture of it and cut it apart, as a browser takes a second to start."""
+    sizes = []
+    for drawing in drawings:
+        width, height = re.findall(r' (?:width|height)="([\d.]+)"', drawing)[:2]
+        sizes.append(_Size(math.ceil(float(width)), math.ceil(float(height))))
     sheets: list[list[int]] = []
-    for k, (_, height) in enumerate(sizes):
-        if not sheets or sum(sizes[m][1] for m in sheets[-1]) + height > SHEET_PIXELS:
+    for k, size in enumerate(sizes):
+        if not sheets or sum(sizes[m].height for m in sheets[-1]) + size.height > SHEET_PIXELS:
             sheets.append([])
         sheets[-1].append(k)
-    return [
-        data for sheet in track(sheets, "figures") for data in _sheet([drawings[k] for k in sheet], [sizes[k] for k in sheet])
-    ]
+    pictures: list[bytes] = []
+    for sheet in track(sheets, "figures"):
+        pictures += _sheet([drawings[k] for k in sheet], [sizes[k] for k in sheet])
+    return pictures
 
 
-def _sheet(drawings: Sequence[str], sizes: Sequence[Sequence[int]]) -> Iterator[bytes]:
-    boxes = [f'<div style="height:{h}px">{d[d.index("<svg") :]}</div>' for d, (_, h) in zip(drawings, sizes, strict=True)]
+def _sheet(drawings: Sequence[str], sizes: Sequence[_Size]) -> Iterator[bytes]:
+    boxes = []
+    for drawing, size in zip(drawings, sizes, strict=True):
+        boxes.append(f'<div style="height:{size.height}px">{drawing[drawing.index("<svg") :]}</div>')
     style = "<style>body{margin:0;background:#fff}svg{display:block}</style>"
     with tempfile.TemporaryDirectory() as place:
         page, made = Path(place) / "figures.html", Path(place) / "figures.png"
         page.write_text(f'<!doctype html><meta charset="utf-8">{style}{"".join(boxes)}', encoding="utf-8")
-        size = f"--window-size={max(w for w, _ in sizes)},{sum(h for _, h in sizes)}"
-        _browse(page, f"--screenshot={made}", size, f"--force-device-scale-factor={SCALE}", "--hide-scrollbars", made=made)
-        with Image.open(made) as whole:
+        window = f"--window-size={max(size.width for size in sizes)},{sum(size.height for size in sizes)}"
+        _browse(page, f"--screenshot={made}", window, f"--force-device-scale-factor={SCALE}", "--hide-scrollbars", made=made)
+        with Image.open(made) as sheet:
             top = 0
-            for width, height in sizes:
+            for size in sizes:
                 buffer = io.BytesIO()
-                whole.convert("RGB").crop((0, top, SCALE * width, top + SCALE * height)).save(buffer, "PNG", optimize=True)
-                top += SCALE * height
+                bottom = top + SCALE * size.height
+                sheet.convert("RGB").crop((0, top, SCALE * size.width, bottom)).save(buffer, "PNG", optimize=True)
+                top = bottom
                 yield buffer.getvalue()
 
 
@@ -309,17 +328,19 @@ def _sheet(drawings: Sequence[str], sizes: Sequence[Sequence[int]]) -> Iterator[
 
 
 def browser() -> str | None:
-    """The browser that prints and rasterises: the one that RIGHTREASONS_BROWSER names, else the first that is installed."""
+    """The browser that prints and rasterises: the one named by RIGHTREASONS_BROWSER, else the first that is installed."""
     named = os.environ.get("RIGHTREASONS_BROWSER")
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, BROWSERS)), None)
+    if named:
+        return shutil.which(named)
+    return next((path for path in map(shutil.which, BROWSERS) if path is not None), None)
 
 
 def _browse(page: Path, *options: str, made: Path) -> None:
-    """Run a browser without a window over a local file."""
+    """Open a local file in a browser without a window, which then writes `made`."""
     program = browser()
     if program is None:
-        raise _Lacking(f"it needs one of the browsers {', '.join(BROWSERS)}")
-    # What a browser leaves running for a moment may still write there while it is removed.
+        raise _Lacking(f"needs one of the browsers {', '.join(BROWSERS)}")
+    # A browser's last processes may still write to its profile while that is being removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         usual = ["--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}"]
         if os.geteuid() == 0:  # Chromium refuses its sandbox to root; the file is our own and asks for nothing
@@ -328,7 +349,7 @@ def _browse(page: Path, *options: str, made: Path) -> None:
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BROWSER_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise DataError(f"{program} did not finish within {BROWSER_SECONDS} s; end it and try again") from error
+            raise DataError(f"{program} did not finish within {BROWSER_SECONDS} s; try again") from error
     if not made.is_file():
         raise DataError(f"{program} wrote nothing (exit status {run.returncode}): {run.stderr.strip()[-300:]}")
 
@@ -347,35 +368,40 @@ def _pdf(source: _Source, to: Path) -> int:
 # ---- the model card ------------------------------------------------------------------------------------------------------
 
 LIMITS = (
-    "“No evidence” means that a test which could have seen a shortcut did not; it is no proof that there is none. “Inconclusive” "
-    "means that a condition of the test is not met. Intervals cover chance in drawing these rows, not wrong labels nor a "
-    "population unlike this cohort. Only the attributes named here were looked at."
+    "“No evidence” means that a test could have seen a shortcut and did not; it does not prove that there is none. "
+    "“Inconclusive” means that a condition of the test is not met. Intervals account for chance in drawing these rows, not for "
+    "wrong labels or a population unlike this cohort. Only the attributes named here were examined."
 )
 
 
 def model_card(findings: Sequence[Finding], sheet: Sheet | None = None) -> str:
-    """A section of a model card in Markdown; every text from the findings is escaped."""
+    """A section for a model card, in Markdown; every text from the findings is escaped."""
     ran = [f for f in findings if not f.not_run]
     parts = ["## Is it right for the right reasons?", *_case_lines(cases(findings, sheet))]
     parts += ["### What was asked", _grid(("finding", "question", "verdict", "first estimate", "images"), map(_asked, ran))]
     parts += [f"- **{_md(f.name)}**: {_md(f.sentence)}" for f in ran]
-    failed = [
-        f"- {_md(f.name)}: {_md(c.name)}{': ' + _md(c.note) if c.note else ''}"
-        for f in ran
-        for c in f.checks
-        if c.passed is False
-    ]
-    parts += ["### Conditions that are not met", *failed] if failed else []
+    failed = []
+    for f in ran:
+        for check in f.checks:
+            if check.passed is False:
+                note = f": {_md(check.note)}" if check.note else ""
+                failed.append(f"- {_md(f.name)}: {_md(check.name)}{note}")
+    if failed:
+        parts += ["### Conditions that are not met", *failed]
     missing = [f"- {_md(f.name)}: {_md(f.not_run)}" for f in findings if f.not_run]
-    parts += ["### Asked for and not run", *missing] if missing else []
+    if missing:
+        parts += ["### Asked for and not run", *missing]
     made = max((f.created for f in findings), default="")[:10]
     versions = ", ".join(f"{_md(k)} {_md(v)}" for k, v in (findings[-1].versions if findings else {}).items())
     parts += ["### Limits", LIMITS, f"Made by rightreasons on {_md(made)} with {versions}."]
     return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts)) + "\n"
 
 
-def _case_lines(found: Sequence[Case]) -> list[str]:
-    rows = [(_md(c.model), _md(c.attribute), f"**{_md(str(c.verdict))}**", f"{c.score:.2f}", _md(c.sentence)) for c in found]
+def _case_lines(judged: Sequence[Case]) -> list[str]:
+    rows = []
+    for case in judged:
+        verdict = f"**{_md(str(case.verdict))}**"
+        rows.append((_md(case.model), _md(case.attribute), verdict, f"{case.score:.2f}", _md(case.sentence)))
     return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)] if rows else []
 
 
@@ -390,7 +416,7 @@ def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _md(text: str) -> str:
-    """Text that Markdown shows as it is: no tag, link, emphasis, cell or line of its own."""
+    """Text that Markdown shows unchanged: it cannot open a tag, a link, an emphasis, a table cell or a new line."""
     plain = html.escape(as_line(text), quote=False)
     return re.sub(r"([\\`*_\[\]|~$#!])|(?<=\w)(:)(?=//)|(?<=www)(\.)", lambda m: "\\" + m.group(), plain).strip()
 

@@ -1,4 +1,4 @@
-"""Findings to an exit status: a policy of what must hold, one check each, as a line for people and JUnit XML for machines."""
+"""Findings to an exit status: a policy is judged item by item, with a line for people and JUnit XML for machines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Table(BaseModel):
 
 
 class _Which(_Table):
-    """Which findings are meant; names may be patterns, as of files."""
+    """Which findings a rule is about; names may be patterns, as for files."""
 
     finding: Pattern = "*"
     audit: Pattern = "*"
@@ -50,12 +50,12 @@ _FIELD = {"finding": "name", "audit": "audit", "attribute": "attribute", "model"
 
 
 class Threshold(_Which):
-    """What an estimate must reach.
+    """A bound that an estimate must keep.
 
     Parameters
     ----------
     estimate : its name, or a pattern
-    by : "value", or "interval" where all of the interval must reach it
+    by : "value", or "interval" if the whole interval must keep the bound
     """
 
     estimate: Pattern
@@ -71,21 +71,21 @@ class Threshold(_Which):
 
 
 class Accepted(_Which):
-    """A verdict that is known and borne, with the reason."""
+    """A verdict that is known and accepted, with the reason."""
 
     verdict: Literal["shortcut", "inconclusive"]
     reason: Annotated[str, Field(min_length=1)]
 
 
 class Policy(_Table):
-    """What must hold of findings.
+    """What findings must satisfy.
 
     Parameters
     ----------
-    judge : whose verdicts: of every finding, of the cases (one for each model and attribute, over all audits), or of both
-    allow_inconclusive : True, or which findings or audits may be inconclusive; "case*" for cases
-    allow_not_run : the same of findings that did not run; True by default, for an audit runs what the data allow
-    required : findings or audits that must be there and have run
+    judge : whose verdicts count: those of findings, of cases (one for each model and attribute, over all audits), or both
+    allow_inconclusive : True, or the findings or audits that may be inconclusive; "case*" for cases
+    allow_not_run : the same for findings that did not run; True by default, since an audit runs what the data allow
+    required : findings or audits that must be present and have run
     """
 
     judge: Literal["both", "findings", "cases"] = "both"
@@ -98,43 +98,44 @@ class Policy(_Table):
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Policy:
         try:
-            told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            keys = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise SettingError(f"the policy {str(path)!r} cannot be read: {error.strerror or error}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingError(f"the policy {str(path)!r} is not TOML: {error}") from error
-        return cls.of(told, str(path))
+        return cls.of(keys, str(path))
 
     @classmethod
-    def of(cls, told: dict[str, Any], where: str = "policy") -> Policy:
-        _refuse_unknown(told, cls, where)
+    def of(cls, keys: dict[str, Any], where: str = "policy") -> Policy:
+        """A policy from what its TOML file says; `where` names it in errors."""
+        _refuse_unknown(keys, cls, where)
         for table, kind in (("thresholds", Threshold), ("accepted", Accepted)):
-            entries = told.get(table, [])
+            entries = keys.get(table, [])
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-                raise SettingError(f"{where}: {table} is not a list of tables: begin each with [[{table}]]")
+                raise SettingError(f"{where}: {table} must be a list of tables; begin each with [[{table}]]")
             for number, entry in enumerate(entries, 1):
                 _refuse_unknown(entry, kind, f"{where}: [[{table}]] number {number}")
         try:
-            return cls.model_validate(_tuples(told))
+            return cls.model_validate(_tuples(keys))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
             raise SettingError(f"{where}: {place}: {first['msg']} (found {first['input']!r})") from error
 
 
-def _refuse_unknown(told: dict[str, Any], kind: type[BaseModel], where: str) -> None:
-    for key in told:
+def _refuse_unknown(keys: dict[str, Any], kind: type[BaseModel], where: str) -> None:
+    for key in keys:
         if key not in kind.model_fields:
             raise SettingError(f"{where} has no key {key!r}; {suggest(key, kind.model_fields)}")
 
 
-def _tuples(told: Any) -> Any:
-    """TOML's arrays as tuples, which strict fields ask for; a whole number is a number too."""
-    if isinstance(told, list):
-        return tuple(_tuples(item) for item in told)
-    if isinstance(told, dict):
-        return {key: float(value) if type(value) is int else _tuples(value) for key, value in told.items()}
-    return told
+def _tuples(value: Any) -> Any:
+    """TOML's arrays as the tuples that strict fields require, and whole numbers as numbers."""
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: float(item) if type(item) is int else _tuples(item) for key, item in value.items()}
+    return value
 
 
 # ---- judging -------------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ def _tuples(told: Any) -> Any:
 
 @dataclass(frozen=True)
 class Judged:
-    """One thing that was checked; `group` is the finding or case that it is about."""
+    """One item that was judged; `group` is the finding or case that it belongs to."""
 
     group: str
     name: str
@@ -152,7 +153,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a policy says of findings."""
+    """What a policy says about findings, item by item."""
 
     items: tuple[Judged, ...]
 
@@ -173,7 +174,7 @@ class Judgement:
         return as_line(f"gate: {'PASS' if self.passed else 'FAIL'}: {counts}{': ' if failed else ''}{failed}")
 
     def junit(self, name: str = "rightreasons") -> bytes:
-        """JUnit XML, as CI systems read it."""
+        """JUnit XML, which CI systems read."""
         counts = {"tests": len(self.items), "failures": len(self.of("failed")), "skipped": len(self.of("skipped")), "errors": 0}
         attributes = {key: str(value) for key, value in counts.items()}
         suites = ElementTree.Element("testsuites", attributes)
@@ -196,26 +197,31 @@ class Judgement:
 
 
 def judge(findings: Iterable[Finding], policy: Policy | None = None) -> Judgement:
-    """Check findings against a policy: every verdict, every finding that must be there, every threshold.
+    """Judge findings by a policy: every verdict, every finding that must be present, every threshold.
 
-    Findings that say nothing leave nothing to pass: where no verdict was given and no threshold checked, the gate fails.
+    A gate that has nothing to judge does not pass: it fails where no verdict was given and no threshold was checked.
     """
     given, rules = list(findings), policy or Policy()
     if not given:
         raise DataError("there are no findings to judge; run an audit first")
-    judged = [_Said.of(case) for case in cases(given)] if rules.judge != "findings" else []
-    judged += [_Said.of(f) for f in given if f.verdict is not None or f.not_run] if rules.judge != "cases" else []
-    items = [_verdict(said, rules) for said in judged]
-    items += [item for pattern in rules.required for item in _required(pattern, given)]
-    items += [item for threshold in rules.thresholds for item in _threshold(threshold, given, rules)]
+    verdicts: list[_Said] = []
+    if rules.judge != "findings":
+        verdicts += [_Said.of(case) for case in cases(given)]
+    if rules.judge != "cases":
+        verdicts += [_Said.of(f) for f in given if f.verdict is not None or f.not_run]
+    items = [_verdict(said, rules) for said in verdicts]
+    for pattern in rules.required:
+        items += _required(pattern, given)
+    for threshold in rules.thresholds:
+        items += _threshold(threshold, given, rules)
     if all(item.outcome == "skipped" for item in items):
-        items.append(Judged("findings", "something was judged", "failed", "no verdict was given and no threshold checked"))
+        items.append(Judged("findings", "something was judged", "failed", "no verdict was given and no threshold was checked"))
     return Judgement(tuple(items))
 
 
 @dataclass(frozen=True)
 class _Said:
-    """Whose verdict it is, of a finding or of a case."""
+    """The verdict of a finding or of a case, and whose it is."""
 
     name: str
     audit: str
@@ -241,8 +247,9 @@ def _verdict(said: _Said, rules: Policy) -> Judged:
     why = f"{said.verdict}: {said.sentence}"
     if said.verdict == "no evidence":
         return Judged(said.name, name, "passed", why)
-    if borne := next((a for a in rules.accepted if a.verdict == said.verdict and a.means(said)), None):
-        return Judged(said.name, name, "passed", f"{why} Accepted: {borne.reason}")
+    for accepted in rules.accepted:
+        if accepted.verdict == said.verdict and accepted.means(said):
+            return Judged(said.name, name, "passed", f"{why} Accepted: {accepted.reason}")
     if said.verdict == "inconclusive" and _allows(rules.allow_inconclusive, said):
         return Judged(said.name, name, "skipped", why)
     return Judged(said.name, name, "failed", why)
@@ -259,31 +266,35 @@ def _required(pattern: str, findings: Sequence[Finding]) -> Iterable[Judged]:
 
 def _threshold(rule: Threshold, findings: Sequence[Finding], rules: Policy) -> Iterable[Judged]:
     meant = [finding for finding in findings if rule.means(finding) and not finding.not_run]
-    found = [(f, e) for f in meant for e in f.estimates if _named(e.name, rule.estimate)]
-    bounds = (("at least", rule.at_least), ("at most", rule.at_most))
-    name = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-    if not found:
-        known = [e.name for f in meant for e in f.estimates]
-        yield Judged(str(rule), f"{rule.estimate} {name}", "failed", f"no such estimate; {suggest(rule.estimate, set(known))}")
-    for finding, estimate in found:
-        outcome, why = _reaches(rule, estimate)
-        if outcome is None:
-            allowed = _allows(rules.allow_inconclusive, finding)
-            yield Judged(finding.name, f"{estimate.name} {name}", "skipped" if allowed else "failed", why)
-        else:
-            yield Judged(finding.name, f"{estimate.name} {name}", "passed" if outcome else "failed", why)
+    bounds = [("at least", rule.at_least), ("at most", rule.at_most)]
+    required = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    is_known = False
+    for finding in meant:
+        for estimate in finding.estimates:
+            if not _named(estimate.name, rule.estimate):
+                continue
+            is_known = True
+            yield Judged(
+                finding.name, f"{estimate.name} {required}", *_outcome(rule, estimate, _allows(rules.allow_inconclusive, finding))
+            )
+    if not is_known:
+        known = {estimate.name for finding in meant for estimate in finding.estimates}
+        why = f"no such estimate; {suggest(rule.estimate, known)}"
+        yield Judged(str(rule), f"{rule.estimate} {required}", "failed", why)
 
 
-def _reaches(rule: Threshold, estimate: Estimate) -> tuple[bool | None, str]:
-    """Whether the estimate keeps the bounds, None where that cannot be said; and the numbers."""
+def _outcome(rule: Threshold, estimate: Estimate, may_be_open: bool) -> tuple[Outcome, str]:
+    """Whether the estimate keeps the bounds, and its numbers; where that cannot be told, it is skipped or fails."""
     low, high = (estimate.low, estimate.high) if rule.by == "interval" else (estimate.value, estimate.value)
-    said = f"{estimate}"
-    if (rule.at_least is not None and low is None) or (rule.at_most is not None and high is None):
-        return None, f"{said}: {'no interval' if estimate.value is not None else 'undefined'}"
-    kept = (rule.at_least is None or (low is not None and low >= rule.at_least)) and (
-        rule.at_most is None or (high is not None and high <= rule.at_most)
-    )
-    return kept, said
+    keeps = True
+    for bound, limit, sign in ((rule.at_least, low, 1), (rule.at_most, high, -1)):
+        if bound is None:
+            continue
+        if limit is None:
+            missing = "undefined" if estimate.value is None else "no interval"
+            return "skipped" if may_be_open else "failed", f"{estimate}: {missing}"
+        keeps = keeps and sign * limit >= sign * bound
+    return "passed" if keeps else "failed", str(estimate)
 
 
 def _named(name: str, pattern: str) -> bool:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence, View
-from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Finding, Heatmap, Table
+from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, Heatmap, Table
+from rightreasons.findings.comparisons import Compared, comparison_bars, comparison_table
 from rightreasons.stats import groups
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, task_rng, whole
 
 QUESTION = "What did the mitigation change?"
-HELD_OUT = "What did the mitigation gain on rows that it held out while it was tuned?"
+HELD_OUT = "What did the mitigation gain on the rows that it held out while tuning?"
 WORST, BALANCED, ACCURACY, GROUP, FLIP = (
     "worst-group accuracy",
     "balanced accuracy",
@@ -25,14 +27,49 @@ WORST, BALANCED, ACCURACY, GROUP, FLIP = (
     "group accuracy",
     "change when the cue is flipped",
 )
-FLIP_NOTE = "mean distance between the probabilities of an image and of its twin, which differs in the cue only: 0 is no change"
+FLIP_NOTE = "mean distance between the probabilities of an image and of its twin, which differs only in the cue: 0 is no change"
 
 Draws = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
+class Pair:
+    """What two models decided on the same rows.
+
+    Parameters
+    ----------
+    label, before, after : (n,) right outputs, and those decided by either model
+    attribute : (n,) levels, -1 where missing; None where there are no groups
+    twins : (n,) for either model, how far the probabilities of a row's twin are from its own; NaN for rows without a twin
+    subject : (n,) whole subjects are resampled
+    names, columns : the values of outputs and levels, and the names of the two columns
+    """
+
+    label: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    attribute: np.ndarray | None = None
+    twins: tuple[np.ndarray, np.ndarray] | None = None
+    subject: np.ndarray | None = None
+    names: tuple[Sequence[Any], Sequence[Any]] = ((), ())
+    columns: tuple[str, str] = ("label", "")
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def group_sizes(self) -> dict[tuple[Any, Any], int]:
+        """Group → rows; empty where there is no attribute."""
+        return {} if self.attribute is None else groups.group_sizes(self.label, self.attribute)
+
+    def group_name(self, group: tuple[Any, Any]) -> str:
+        values = [of[int(code)] if len(of) else code for code, of in zip(group, self.names, strict=True)]
+        return ", ".join(f"{column} = {value}" for column, value in zip(self.columns, values, strict=True))
+
+
+@dataclass(frozen=True)
 class Line:
-    """One metric before and after, and its change; `n` rows."""
+    """One metric on `n` rows before and after, and its change."""
 
     metric: str
     group: str
@@ -44,12 +81,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same rows before and after.
+    """Metrics of two models on the same rows.
 
     Attributes
     ----------
     rows : which rows these are, in words
-    left_out : groups that are too small for the worst-group accuracy, in words
+    left_out : groups too small for the worst-group accuracy, in words
     """
 
     lines: tuple[Line, ...]
@@ -64,62 +101,53 @@ class Comparison:
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data, for a model's card."""
-        return {
-            **dataclasses.asdict(self),
-            "lines": [{**vars(line), **{part: _plain(getattr(line, part)) for part in _PARTS}} for line in self.lines],
-        }
+        lines = []
+        for line in self.lines:
+            parts = {part: _plain(getattr(line, part)) for part in _PARTS}
+            lines.append({**vars(line), **parts})
+        return {**dataclasses.asdict(self), "lines": lines}
 
     @classmethod
-    def from_plain(cls, told: Mapping[str, Any]) -> Comparison:
-        """What `to_plain` gave, also after JSON."""
-        lines = tuple(Line(**{**line, **{part: _read(line[part]) for part in _PARTS}}) for line in told["lines"])
-        return cls(**{**told, "lines": lines})
+    def from_plain(cls, data: Mapping[str, Any]) -> Comparison:
+        """The comparison that `to_plain` wrote, also after a round trip through JSON."""
+        lines = []
+        for line in data["lines"]:
+            parts = {part: _read(line[part]) for part in _PARTS}
+            lines.append(Line(**{**line, **parts}))
+        return cls(**{**data, "lines": tuple(lines)})
 
 
-def compare(
-    label: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    attribute: np.ndarray | None = None,
-    *,
-    rng: np.random.Generator,
-    twins: tuple[np.ndarray, np.ndarray] | None = None,
-    subject: np.ndarray | None = None,
-    rows: str = "test rows",
-    names: tuple[Sequence[Any], Sequence[Any]] = ((), ()),
-    columns: tuple[str, str] = ("label", ""),
-    B: int = 10_000,
-    level: float = 0.95,
-) -> Comparison:
-    """Metrics of two sets of decisions on the same rows; every resample is drawn once for both, so the difference is paired.
-
-    Parameters
-    ----------
-    label, before, after : (n,) right and decided outputs
-    attribute : (n,) levels, -1 where missing; None where there are no groups
-    twins : (n,) how far the probabilities of each row's twin are away, before and after; NaN for rows without one
-    subject : (n,) whole subjects are drawn
-    names, columns : values of outputs and levels, and the names of the two columns
-    """
-    entries = _entries(label, (before, after), attribute, twins, names, columns)
-    sample = resamples(len(label), rng=rng, B=B, subject=subject)
-    drawn = sample.apply(lambda counts: np.stack([draw(counts) for _, _, _, pair in entries for draw in pair], axis=1))
-    once = whole(len(label))
-    weight = sample.units / len(label)
+def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B: int = 10_000, level: float = 0.95) -> Comparison:
+    """Metrics of both models' decisions; every resample is drawn once for both, so that the difference is paired."""
+    metrics = _metrics(pair)
+    sample = resamples(len(pair), rng=rng, B=B, subject=pair.subject)
+    statistics = [draw for metric in metrics for draw in (metric.before, metric.after)]
+    drawn = sample.apply(lambda counts: np.stack([draw(counts) for draw in statistics], axis=1))
+    once = whole(len(pair))
+    units_per_row = sample.units / len(pair)
     lines = []
-    for k, (metric, group, n, pair) in enumerate(entries):
-        values = [float(draw(once)[0]) for draw in pair]
-        draws = drawn[:, 2 * k], drawn[:, 2 * k + 1]
-        why = f"no group of at least {SMALLEST_GROUP} rows" if metric == WORST else ""
-        shares = metric in (WORST, ACCURACY, GROUP)
-        each = [
-            share_interval(value, draw, weight * n, level, why) if shares else interval(value, draw, level, why)
-            for value, draw in zip(values, draws, strict=True)
-        ]
-        change = interval(values[1] - values[0], draws[1] - draws[0], level, why)
-        lines.append(Line(metric, group, n, each[0], each[1], change))
-    units = None if subject is None else sample.units
-    return Comparison(tuple(lines), rows, columns[1], len(label), units, _small(label, attribute, names, columns))
+    for k, metric in enumerate(metrics):
+        lines.append(_line(metric, once, (drawn[:, 2 * k], drawn[:, 2 * k + 1]), units_per_row * metric.n, level))
+    few = {group: size for group, size in pair.group_sizes.items() if size < SMALLEST_GROUP}
+    return Comparison(
+        lines=tuple(lines),
+        rows=rows,
+        attribute=pair.columns[1],
+        n_rows=len(pair),
+        n_subjects=None if pair.subject is None else sample.units,
+        left_out="; ".join(f"{pair.group_name(group)}: {size} rows" for group, size in few.items()),
+    )
+
+
+class Change(NamedTuple):
+    """What lies between before and after.
+
+    `question` is the finding's, `by` says what made the change (the mitigation by default), `cohort` names the rows compared.
+    """
+
+    question: str = QUESTION
+    by: str = ""
+    cohort: str = "test"
 
 
 def remedy(
@@ -131,85 +159,75 @@ def remedy(
     B: int = 10_000,
     name: str = "remedy",
     mitigation: Mapping[str, Any] | None = None,
-    question: str = QUESTION,
-    change: str = "",
+    change: Change = Change(),
 ) -> Finding:
-    """The finding of a mitigation from the evidence of both models on the test rows that neither was fitted on.
+    """What a mitigation changed, from the evidence of both models on the test rows that neither was fitted on.
 
     Parameters
     ----------
-    attribute : whose groups are compared; the cohort's first by default
+    attribute : the attribute whose groups are compared; the cohort's first by default
     mitigation : `card["mitigation"]` of the new model
-    change : what made the difference, in words; the mitigation by default
     """
-    order = _outputs(before, after)
-    one, other = _shared(before.on("test"), after.on("test"))
-    decided, changed = one.decisions(), other.decisions()
-    a = decided.cohort.attribute(attribute) if decided.cohort.attributes else None
-    codes = a.values if a is not None and a.kind == "categorical" else None
-    keep = decided.label >= 0
-    comparison = compare(
-        decided.label[keep],
-        decided.probability.argmax(axis=1)[keep],
-        changed.probability[:, order].argmax(axis=1)[keep],
-        None if codes is None else codes[keep],
-        rng=task_rng(seed, "remedy"),
-        twins=_twins(before, after, decided.cohort.id[keep], decided, changed, keep),
-        subject=None if decided.cohort.subject is None else decided.cohort.subject[keep],
-        names=(before.card.classes, () if a is None else a.levels),
-        columns=(before.card.target or decided.cohort.label_name, "" if a is None else a.name),
-        B=B,
-    )
+    comparison = compare(_pair(before, after, attribute), rng=task_rng(seed, "remedy"), B=B)
     return finding(
         comparison,
         name=name,
-        model=after.card.name,
-        of=before.card.name,
+        models=Models(before.card.name, after.card.name),
         mitigation=mitigation,
         seed=seed,
         settings={"B": B},
-        question=question,
         change=change,
     )
+
+
+class Models(NamedTuple):
+    """Names of the two models."""
+
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Further:
+    """What a mitigation adds to the finding, such as whether its gain is specific to a map."""
+
+    sentence: str = ""
+    checks: Sequence[Check] = ()
+    exhibits: Sequence[Exhibit] = ()
 
 
 def finding(
     comparison: Comparison,
     *,
     name: str = "remedy",
-    model: str = "",
-    of: str = "",
+    models: Models = Models(),
     mitigation: Mapping[str, Any] | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    checks: Sequence[Check] = (),
-    exhibits: Sequence[Exhibit] = (),
-    more: str = "",
-    question: str = QUESTION,
-    change: str = "",
+    change: Change = Change(),
+    further: Further = Further(),
 ) -> Finding:
-    """A comparison as a finding of the row *remedy*; it describes and gives no verdict.
-
-    Parameters
-    ----------
-    more : a further sentence, such as whether the gain is specific to a map
-    change : what made the difference, in words; the mitigation by default
-    """
-    told = _without_arrays(mitigation or {}) if mitigation else {}
-    method = change or str(told.get("method") or "the mitigation")
+    """A comparison as a finding of the row *remedy*; it describes and gives no verdict."""
+    card = _without_arrays(mitigation) if mitigation else {}
+    every_setting = dict(settings or {})
+    if models.before:
+        every_setting["before"] = models.before
+    if card:
+        every_setting["mitigation"] = card
+    sentence = _sentence(comparison, change.by or str(card.get("method") or "the mitigation"))
     return Finding(
         name=name,
         audit="remedy",
-        question=question,
+        question=change.question,
         row="remedy",
         verdict=None,
-        sentence=" ".join(part for part in (_sentence(comparison, method), more) if part),
+        sentence=f"{sentence} {further.sentence}".strip(),
         estimates=tuple(_estimates(comparison)),
-        checks=(*_checks(comparison, told), *checks),
-        exhibits=(*_exhibits(comparison, of or "before", model or "after"), *exhibits),
-        settings={**dict(settings or {}), **({"before": of} if of else {}), **({"mitigation": told} if told else {})},
-        model=model,
-        cohort="test" if comparison.rows == "test rows" else "audit",
+        checks=(*_checks(comparison, card), *further.checks),
+        exhibits=(*_exhibits(comparison, models), *further.exhibits),
+        settings=every_setting,
+        model=models.after,
+        cohort=change.cohort,
         attribute=comparison.attribute,
         n_rows=comparison.n_rows,
         n_subjects=comparison.n_subjects,
@@ -218,7 +236,7 @@ def finding(
 
 
 def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out", model: str = "", of: str = "") -> Finding | None:
-    """What a mitigation measured itself on rows that it held out (`card["mitigation"]["chosen"]`); None where it did not.
+    """What a mitigation measured itself on rows that it held out (`card["mitigation"]["chosen"]`); None if it did not.
 
     With `random gains`, those of maps with the same values in other places, it says whether the gain is specific to the map.
     """
@@ -226,29 +244,27 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
     if "comparison" not in chosen:
         return None
     comparison = Comparison.from_plain(chosen["comparison"])
-    gains = [float(g) for g in chosen.get("random gains", ())]
-    more = f"The model handed on is unchanged: {chosen['unchanged']}." if chosen.get("unchanged") else ""
-    exhibits: list[Exhibit] = []
-    checks: list[Check] = []
-    if gains:
-        gain = comparison.lines[0].difference.value
-        specific = gain > max(gains)
-        verdict = "is specific to the map: none of" if specific else "is not specific to the map: at least one of"
-        told = f"{verdict} {len(gains)} maps with the same values far from where they belong gained as much"
-        more = f"{more} The gain {told} (mean {np.mean(gains):+.3f}, largest {max(gains):+.3f}).".strip()
-        checks.append(Check(name="the gain is specific to the map", passed=specific, note=f"the gain {told}"))
-        exhibits += _random_maps(comparison, gains, chosen)
+    unchanged = f"The model handed on is unchanged: {chosen['unchanged']}." if chosen.get("unchanged") else ""
+    gains = [float(gain) for gain in chosen.get("random gains", ())]
+    further = _specific_to_the_map(comparison, gains, chosen) if gains else Further()
     return finding(
         comparison,
         name=name,
-        model=model,
-        of=of,
+        models=Models(of, model),
         mitigation=mitigation,
-        checks=checks,
-        exhibits=exhibits,
-        more=more,
-        question=HELD_OUT,
+        change=Change(HELD_OUT, cohort="audit"),
+        further=dataclasses.replace(further, sentence=f"{unchanged} {further.sentence}".strip()),
     )
+
+
+def _specific_to_the_map(comparison: Comparison, gains: Sequence[float], chosen: Mapping[str, Any]) -> Further:
+    """Whether the gain exceeds those of all random maps."""
+    specific = comparison.lines[0].difference.value > max(gains)
+    verdict = "is specific to the map: none of" if specific else "is not specific to the map: at least one of"
+    said = f"the gain {verdict} {len(gains)} maps with the same values far from their true places gained as much"
+    check = Check(name="the gain is specific to the map", passed=specific, note=said)
+    sentence = f"{said[0].upper()}{said[1:]} (mean {np.mean(gains):+.3f}, largest {max(gains):+.3f})."
+    return Further(sentence, (check,), _random_maps(comparison, gains, chosen))
 
 
 def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping[str, Any]) -> list[Exhibit]:
@@ -257,15 +273,11 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
     spread = float(np.std(gains, ddof=1)) if len(gains) > 1 else np.nan
     table = Table(
         title="The true map and random ones",
-        caption="Random maps have the values of the true one, each at least half the side of the image from where it belongs, "
-        "and were tuned in the same folds. Where they gain as much, weighting as such helps and the place is no evidence.",
+        caption="Random maps have the values of the true map, each moved by at least half an image side, and were tuned in "
+        "the same folds. Where they gain as much, any weighting helps, and the place proves nothing.",
         columns=("map", f"gain in {comparison.lines[0].metric}", "change of balanced accuracy"),
         rows=(
-            (
-                "true",
-                Cell(value=line.value, low=line.low, high=line.high),
-                Cell(value=balanced.value, low=balanced.low, high=balanced.high),
-            ),
+            ("true", Cell.of(line), Cell.of(balanced)),
             (f"random, mean of {len(gains)}", float(np.mean(gains)), float(np.mean(cost)) if cost else None),
             ("random, standard deviation", None if np.isnan(spread) else spread, None),
             ("random, largest", max(gains), max(cost) if cost else None),
@@ -277,7 +289,7 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
         return [table]
     heat = Heatmap(
         title="Where the feature map is weakened",
-        caption="The map of the model handed on, at the resolution of the features before the pool: positive places are "
+        caption="The map of the model handed on, at the resolution of the features before pooling: positive places are "
         "weakened, negative ones (form `paper` only) strengthened.",
         values=tuple(tuple(float(v) for v in row) for row in values),
         scale="diverging" if (values < 0).any() else "sequential",
@@ -287,8 +299,10 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
 
 
 def _without_arrays(mitigation: Mapping[str, Any]) -> dict[str, Any]:
-    """The card's entry without the tables that stand in the finding themselves."""
-    chosen = {k: v for k, v in dict(mitigation.get("chosen") or {}).items() if k not in ("comparison", "map")}
+    """The card's entry without the arrays that the finding shows itself."""
+    chosen = dict(mitigation.get("chosen") or {})
+    chosen.pop("comparison", None)
+    chosen.pop("map", None)
     return {**mitigation, "chosen": chosen}
 
 
@@ -297,75 +311,105 @@ def _without_arrays(mitigation: Mapping[str, Any]) -> dict[str, Any]:
 _PARTS = ("before", "after", "difference")
 
 
-def _plain(found: Interval) -> dict[str, Any]:
-    """An interval whose undefined numbers are None, as strict JSON wants them."""
-    return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in dataclasses.asdict(found).items()}
+def _plain(number: Interval) -> dict[str, Any]:
+    """An interval with None for its undefined numbers, as strict JSON requires."""
+    return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in dataclasses.asdict(number).items()}
 
 
-def _read(told: Mapping[str, Any]) -> Interval:
-    fields: dict[str, Any] = {k: float("nan") if v is None else v for k, v in told.items()}
+def _read(data: Mapping[str, Any]) -> Interval:
+    fields: dict[str, Any] = {k: float("nan") if v is None else v for k, v in data.items()}
     return Interval(**fields)
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------------
 
-Entry = tuple[str, str, int, tuple[Draws, Draws]]  # metric, group, rows, draws before and after
+
+@dataclass(frozen=True)
+class _Metric:
+    """One metric on `n` rows, and its values over resamples for either model."""
+
+    name: str
+    group: str
+    n: int
+    before: Draws
+    after: Draws
 
 
-def _entries(
-    label: np.ndarray,
-    decided: tuple[np.ndarray, np.ndarray],
-    attribute: np.ndarray | None,
-    twins: tuple[np.ndarray, np.ndarray] | None,
-    names: tuple[Sequence[Any], Sequence[Any]],
-    columns: tuple[str, str],
-) -> list[Entry]:
-    n = len(label)
+def _metrics(pair: Pair) -> list[_Metric]:
+    """Every metric that these rows allow, the one that matters most first."""
+    label, attribute = pair.label, pair.attribute
 
-    def both(make: Callable[[np.ndarray], Draws]) -> tuple[Draws, Draws]:
-        return make(decided[0]), make(decided[1])
+    def metric(name: str, group: str, n: int, draws: Callable[..., np.ndarray], *columns: Any) -> _Metric:
+        return _Metric(name, group, n, partial(draws, label, pair.before, *columns), partial(draws, label, pair.after, *columns))
 
-    found: list[Entry] = [
-        (ACCURACY, "", n, both(lambda p: lambda c: groups.accuracy_draws(label, p, c))),
-        (BALANCED, "", n, both(lambda p: lambda c: groups.balanced_accuracy_draws(label, p, c))),
+    metrics = [
+        metric(ACCURACY, "", len(pair), groups.accuracy_draws),
+        metric(BALANCED, "", len(pair), groups.balanced_accuracy_draws),
     ]
     if attribute is not None:
-        sizes = groups.group_sizes(label, attribute)
-        smallest = min((size for size in sizes.values() if size >= SMALLEST_GROUP), default=0)
-        found.insert(
-            0, (WORST, "", smallest, both(lambda p: lambda c: groups.worst_group_accuracy_draws(label, p, attribute, c)))
-        )
-        for k, (group, size) in enumerate(sizes.items()):
-            found.append((GROUP, _named(group, names, columns), size, both(lambda p, k=k: _one_group(label, p, attribute, k))))  # type: ignore[misc]
-    if twins is not None and not np.isnan(twins[0]).all():
-        size = int(np.sum(~np.isnan(twins[0])))
-        found.append((FLIP, "", size, (_mean_of(twins[0]), _mean_of(twins[1]))))
-    return found
+        smallest = min((size for size in pair.group_sizes.values() if size >= SMALLEST_GROUP), default=0)
+        metrics.insert(0, metric(WORST, "", smallest, groups.worst_group_accuracy_draws, attribute))
+        for k, (group, size) in enumerate(pair.group_sizes.items()):
+            metrics.append(metric(GROUP, pair.group_name(group), size, _accuracy_of_group, attribute, k))
+    if pair.twins is not None and not np.isnan(pair.twins[0]).all():
+        known = int(np.sum(~np.isnan(pair.twins[0])))
+        metrics.append(_Metric(FLIP, "", known, partial(_mean, pair.twins[0]), partial(_mean, pair.twins[1])))
+    return metrics
 
 
-def _one_group(label: np.ndarray, predicted: np.ndarray, attribute: np.ndarray, k: int) -> Draws:
-    return lambda counts: groups.group_accuracy_draws(label, predicted, attribute, counts)[:, k]
+def _line(metric: _Metric, once: np.ndarray, draws: tuple[np.ndarray, np.ndarray], units: float, level: float) -> Line:
+    """One metric with its intervals, from all rows taken `once` and from the draws before and after."""
+    why = f"no group has {SMALLEST_GROUP} rows or more" if metric.name == WORST else ""
+    values = float(metric.before(once)[0]), float(metric.after(once)[0])
+    if metric.name in (WORST, ACCURACY, GROUP):
+        before, after = (share_interval(value, draw, units, level, why) for value, draw in zip(values, draws, strict=True))
+    else:
+        before, after = (interval(value, draw, level, why) for value, draw in zip(values, draws, strict=True))
+    change = interval(values[1] - values[0], draws[1] - draws[0], level, why)
+    return Line(metric.name, metric.group, metric.n, before, after, change)
 
 
-def _mean_of(values: np.ndarray) -> Draws:
+def _accuracy_of_group(label: np.ndarray, predicted: np.ndarray, attribute: np.ndarray, k: int, counts: np.ndarray) -> np.ndarray:
+    return np.asarray(groups.group_accuracy_draws(label, predicted, attribute, counts)[:, k])
+
+
+def _mean(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Mean of the defined values in each resample."""
     known = ~np.isnan(values)
+    weight = counts[:, known].astype(np.float64)
+    total = weight.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(weight @ values[known] / np.where(total > 0, total, np.nan))
 
-    def draw(counts: np.ndarray) -> np.ndarray:
-        weight = counts[:, known].astype(np.float64)
-        total = weight.sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(weight @ values[known] / np.where(total > 0, total, np.nan))
 
-    return draw
+def _pair(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
+    """Both models' decisions on the test rows that they share and that have a label."""
+    order = _outputs(before, after)
+    rows_before, rows_after = _shared(before.on("test"), after.on("test"))
+    decided, changed = rows_before.decisions(), rows_after.decisions()
+    cohort = decided.cohort
+    a = cohort.attribute(attribute) if cohort.attributes else None
+    codes = a.values if a is not None and a.kind == "categorical" else None
+    keep = decided.label >= 0
+    return Pair(
+        label=decided.label[keep],
+        before=decided.probability.argmax(axis=1)[keep],
+        after=changed.probability[:, order].argmax(axis=1)[keep],
+        attribute=None if codes is None else codes[keep],
+        twins=_twins(before, after, cohort.id[keep], (decided.probability[keep], changed.probability[keep])),
+        subject=None if cohort.subject is None else cohort.subject[keep],
+        names=(before.card.classes, () if a is None else a.levels),
+        columns=(before.card.target or cohort.label_name, "" if a is None else a.name),
+    )
 
 
 def _outputs(before: Evidence, after: Evidence) -> list[int]:
-    """Where the outputs of the first model stand among those of the second."""
+    """For each output of the first model, its position among those of the second."""
     one, other = before.card, after.card
     if one.target != other.target or sorted(map(str, one.classes)) != sorted(map(str, other.classes)):
         raise NotRun(
             f"{one.name} answers {one.target or 'the label'} with {list(one.classes)} and {other.name} "
-            f"{other.target or 'the label'} with {list(other.classes)}: only models of one question can be compared"
+            f"{other.target or 'the label'} with {list(other.classes)}: only models that answer the same question can be compared"
         )
     place = [str(value) for value in other.classes]
     return [place.index(str(value)) for value in one.classes]
@@ -382,35 +426,21 @@ def _shared(before: View, after: View) -> tuple[View, View]:
 
 
 def _twins(
-    before: Evidence, after: Evidence, ids: np.ndarray, decided: Any, changed: Any, keep: np.ndarray
+    before: Evidence, after: Evidence, ids: np.ndarray, probabilities: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """(n,) total variation between the probabilities of every row and of its twin, for both models."""
+    """(n,) total variation between the probabilities of every row and of its twin, for both models; None without twins."""
     if any("twin" not in e.cohorts or "logits" not in e.arrays("twin") for e in (before, after)):
         return None
-    found = []
-    for evidence, own in ((before, decided.probability[keep]), (after, changed.probability[keep])):
+    distances = []
+    for evidence, own in zip((before, after), probabilities, strict=True):
         twin = evidence.on("twin").decisions()
         place = {i: k for k, i in enumerate(twin.cohort.id)}
         rows = np.array([place.get(i, -1) for i in ids])
         distance = np.full(len(ids), np.nan)
         known = rows >= 0
         distance[known] = 0.5 * np.abs(twin.probability[rows[known]] - own[known]).sum(axis=1)
-        found.append(distance)
-    return found[0], found[1]
-
-
-def _named(group: tuple[Any, Any], names: tuple[Sequence[Any], Sequence[Any]], columns: tuple[str, str]) -> str:
-    values = [of[int(code)] if len(of) else code for code, of in zip(group, names, strict=True)]
-    return ", ".join(f"{column} = {value}" for column, value in zip(columns, values, strict=True))
-
-
-def _small(
-    label: np.ndarray, attribute: np.ndarray | None, names: tuple[Sequence[Any], Sequence[Any]], columns: tuple[str, str]
-) -> str:
-    if attribute is None:
-        return ""
-    few = {group: size for group, size in groups.group_sizes(label, attribute).items() if size < SMALLEST_GROUP}
-    return "; ".join(f"{_named(group, names, columns)}: {size} rows" for group, size in few.items())
+        distances.append(distance)
+    return distances[0], distances[1]
 
 
 # ---- words and exhibits --------------------------------------------------------------------------------------------------
@@ -425,81 +455,72 @@ def _sentence(comparison: Comparison, method: str) -> str:
         f"{comparison.rows} (change {_signed(line.difference)})"
     )
     low, high = line.difference.low, line.difference.high
-    sure = "" if np.isnan(low) else ", a gain beyond chance" if low > 0 else ", a loss beyond chance" if high < 0 else ""
-    sure = sure or ", which chance alone could give"
-    balanced = comparison.get(BALANCED).difference if line.metric == WORST else None
-    cost = "" if balanced is None else f"; the balanced accuracy changes by {_signed(balanced)}"
-    return f"{said[0].upper()}{said[1:]}{sure}{cost}."
+    sure = "which chance alone could explain"
+    if low > 0:
+        sure = "a gain beyond chance"
+    elif high < 0:
+        sure = "a loss beyond chance"
+    cost = ""
+    if line.metric == WORST:
+        cost = f"; the balanced accuracy changes by {_signed(comparison.get(BALANCED).difference)}"
+    return f"{said[0].upper()}{said[1:]}, {sure}{cost}."
 
 
-def _signed(found: Interval) -> str:
-    limits = "" if np.isnan(found.low) else f", {found.low:+.3f} to {found.high:+.3f}"
-    return f"{found.value:+.3f}{limits}"
+def _signed(change: Interval) -> str:
+    limits = "" if np.isnan(change.low) else f", {change.low:+.3f} to {change.high:+.3f}"
+    return f"{change.value:+.3f}{limits}"
 
 
 def _estimates(comparison: Comparison) -> list[Estimate]:
-    found = []
+    """The change of every metric; its values before and after too, except by group, where the table has them."""
+    estimates = []
     for line in comparison.lines:
-        note = FLIP_NOTE if line.metric == FLIP else ""
-        about: dict[str, Any] = {"row": "remedy", "n": line.n, "group": "change by group" if line.group else "all rows"}
-        values = {"difference": line.difference, "before": line.before, "after": line.after}
-        for when, value in list(values.items())[: 1 if line.group else 3]:  # the table has before and after of every group
-            found.append(
-                Estimate(
-                    name=line.group or f"{line.metric}, {when}",
-                    value=value.value,
-                    low=value.low,
-                    high=value.high,
-                    level=value.level,
-                    reason=value.reason,
-                    note=note if when != "difference" else "after minus before, the same resampled rows for both",
-                    **about,
-                )
-            )
-    return found
+        group = "change by group" if line.group else "all rows"
+        note = "after minus before, on the same resampled rows"
+        name = line.group or f"{line.metric}, difference"
+        estimates.append(Estimate.of(name, line.difference, "remedy", n=line.n, group=group, note=note))
+        if line.group:
+            continue
+        for when, number in (("before", line.before), ("after", line.after)):
+            note = FLIP_NOTE if line.metric == FLIP else ""
+            estimates.append(Estimate.of(f"{line.metric}, {when}", number, "remedy", n=line.n, group=group, note=note))
+    return estimates
 
 
-def _checks(comparison: Comparison, told: Mapping[str, Any]) -> list[Check]:
-    found = [
-        Check(
-            name="every group is large enough",
-            passed=not comparison.left_out,
-            note=f"left out of the worst-group accuracy: {comparison.left_out}" if comparison.left_out else "",
-        )
-    ]
-    if told:
-        by = str(told.get("selected_by", ""))
-        found.append(Check(name="selected with the attribute", passed="WGA" in by, note=f"selected by {by}" if by else ""))
-    return found
+def _checks(comparison: Comparison, card: Mapping[str, Any]) -> list[Check]:
+    left_out = f"left out of the worst-group accuracy: {comparison.left_out}" if comparison.left_out else ""
+    checks = [Check(id="group sizes", name="every group is large enough", passed=not left_out, note=left_out)]
+    if card:
+        by = str(card.get("selected_by", ""))
+        note = f"selected by {by}" if by else ""
+        checks.append(Check(id="selection", name="selected with the attribute", passed="WGA" in by, note=note))
+    return checks
 
 
-def _exhibits(comparison: Comparison, before: str, after: str) -> list[Exhibit]:
-    def cell(value: Interval) -> Cell:
-        return Cell(value=value.value, low=value.low, high=value.high, reason=value.reason)
-
-    table = Table(
+def _exhibits(comparison: Comparison, models: Models) -> list[Exhibit]:
+    before, after = models.before or "before", models.after or "after"
+    table = comparison_table(
         title="Before and after",
-        caption=f"On {comparison.n_rows} {comparison.rows}, {before} and {after}. The difference has its own interval, from the "
-        "same resampled rows for both: two intervals that overlap can still differ.",
-        columns=("metric", "group", "rows", "before", "after", "difference"),
-        rows=tuple(
-            (line.metric, line.group or "all rows", line.n, cell(line.before), cell(line.after), cell(line.difference))
+        caption=f"{before} and {after} on {comparison.n_rows} {comparison.rows}. The difference is resampled on the same "
+        "rows for both: a difference can be clear although the two intervals overlap.",
+        heads=("metric", "group", "rows"),
+        sides=("before", "after"),
+        lines=[
+            Compared((line.metric, line.group or "all rows", line.n), line.before, line.after, line.difference)
             for line in comparison.lines
-        ),
+        ],
         highlight=(0,),
     )
     by_group = [line for line in comparison.lines if line.metric == GROUP]
     if not by_group:
         return [table]
-    series = {"before": [line.before for line in by_group], "after": [line.after for line in by_group]}
-    bars = Bars(
+    bars = comparison_bars(
         title="Accuracy by group, before and after",
-        caption="A shortcut shows where the attribute speaks against the label. A remedy raises those groups; what the others "
+        caption="A shortcut shows in the groups whose attribute speaks against the label. A remedy raises those; what the others "
         "lose is its price.",
-        labels=tuple(line.group for line in by_group),
-        series={name: tuple(i.value for i in values) for name, values in series.items()},
-        low={name: tuple(i.low for i in values) for name, values in series.items()},
-        high={name: tuple(i.high for i in values) for name, values in series.items()},
+        sides=("before", "after"),
+        lines=[Compared((line.group,), line.before, line.after, line.difference) for line in by_group],
+        labels=[line.group for line in by_group],
         value_label="accuracy",
     )
     return [table, bars]

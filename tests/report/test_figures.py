@@ -41,7 +41,7 @@ def test_the_worst_numbers_are_drawn_inside_the_picture(name, scale):
         draw(Scatter(title="s", x=values, y=values, x_scale=scale, y_scale=scale, diagonal=True, bands=[Band(axis="x", low=0)])),
         draw(Heatmap(title="h", values=[values])),
         draw(Heatmap(title="h", values=[values], scale="diverging")),
-        forest([Estimate(name="e", value=v, low=v, row="place") for v in values if v is not None])[0][0],
+        forest([Estimate(name="e", value=v, low=v, row="place") for v in values if v is not None]).rows[0],
     ]
     for drawing in drawings:
         root = root_of(drawing)
@@ -105,7 +105,7 @@ def test_a_large_heatmap_becomes_one_picture():
 def test_a_cell_whose_interval_holds_the_centre_is_marked():
     drawing = draw(Heatmap(title="h", values=[[0.5, 0.2]], low=[[0.3, -0.1]], high=[[0.7, 0.5]], scale="diverging"))
     assert drawing.count("0.2 °") == 1 and "0.5 °" not in drawing
-    assert "[0.300, 0.700]" in drawing and "marks a cell whose interval holds" in drawing
+    assert "[0.300, 0.700]" in drawing and "marks a cell whose interval contains" in drawing
     with pytest.raises(ValueError, match="one limit"):
         Heatmap(title="h", values=[[0.5]], low=[[0.3]])
     with pytest.raises(ValueError, match="row 0 of high"):
@@ -125,7 +125,7 @@ def test_long_labels_are_cut_and_kept_in_full_for_hover():
 
 def test_an_interval_far_wider_than_the_rest_does_not_hide_them():
     estimates = [Estimate(name=str(k), value=0.5 + k / 10, low=0.4, high=0.9, row="place") for k in range(4)]
-    drawings, _ = forest([*estimates, Estimate(name="wild", value=0.6, low=-1e6, high=1e6, row="place")])
+    drawings = forest([*estimates, Estimate(name="wild", value=0.6, low=-1e6, high=1e6, row="place")]).rows
     widths = [
         float(line.get("x2")) - float(line.get("x1"))
         for line in root_of(drawings[0]).iter("line")

@@ -10,10 +10,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from rightreasons import case, families
 from rightreasons.case import Sheet
 from rightreasons.errors import DataError
 from rightreasons.findings import Bars, Check, Curves, Estimate, Finding, Gallery, Heatmap, Picture, Scatter, Table, not_run
 from rightreasons.report import page, report, wording
+from rightreasons.report.glossary import glossary
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(1)>"'&{{ 7 * 7 }}</style></title></svg>--> مرحبا 🩻"""
 
@@ -172,14 +174,14 @@ def test_findings_come_with_the_gravest_verdict_first():
     )
     order = re.findall(r"<h2><bdi>Question of (\w)\?</bdi></h2>", shown)
     assert order == ["s", "i", "e", "d", "n"]
-    assert shown.index("It is not decided whether The model uses") < shown.index('<h2 id="findings-title">')
+    assert shown.index("It is undecided whether the model uses") < shown.index('<h2 id="findings-title">')
 
 
 def test_what_did_not_run_says_why_twice_and_rows_without_audits_say_so():
     text = Parsed(render(not_run("n", "n", "Which tokens?", "place", "the model has no tokens"))).text
     assert text.count("Not run: the model has no tokens") == 2
     assert text.count("not looked at") == 4
-    assert "no audit of reliance could decide" in text
+    assert "no audit of reliance could tell" in text
 
 
 def first_screen(shown):
@@ -194,7 +196,7 @@ def test_the_first_screen_has_verdict_five_rows_and_the_most_telling_picture():
     assert "uses a cue that it should not use to decide: some_audit says so" in screen.text
     assert all(words.title in screen.text for words in wording.ROW_WORDS) and screen.text.count("not looked at") == 3
     assert "Where" in screen.text and "How often" not in screen.text
-    assert "score 0.83" in screen.text and "no probability" in screen.text
+    assert "score 0.83" in screen.text and "not a probability" in screen.text
 
 
 def test_every_model_and_attribute_is_a_case_of_its_own_with_a_switch():
@@ -230,7 +232,7 @@ def test_the_sheet_gives_group_sizes_and_how_to_do_it_again():
     text = Parsed(render(finding(attribute="sex"), sheet=sheet)).text
     for word in ("y by sex", "abc123", "rightreasons audit study.toml", 'manifest = "data.csv"', "0.620", "harmful"):
         assert word in text, word
-    assert "No table of group sizes was handed to this page" in Parsed(render(finding())).text
+    assert "This page was given no table of group sizes" in Parsed(render(finding())).text
 
 
 def test_a_study_of_ten_thousand_images_and_thirty_models_is_a_page_that_opens():
@@ -286,9 +288,37 @@ def test_settings_versions_and_seed_are_on_the_page():
 
 
 def test_the_glossary_explains_what_is_shown_and_nothing_else():
-    names = {term.name for term in wording.glossary(["balanced accuracy", "ECE"])}
+    names = {term.name for term in glossary(["balanced accuracy", "ECE"])}
     assert {"Accuracy", "Calibration error (ECE)", "p", "Interval [low, high]"} <= names
     assert not names & {"Brier score", "F1", "AUC"}
+
+
+def case_term(shown):
+    return Parsed(shown).text.split("The case and its score", 1)[1].split("Interval [low, high]", 1)[0]
+
+
+def test_the_glossary_tells_the_rule_of_the_case():
+    said = case_term(render(finding()))
+    assert "Audits of behaviour and reliance vote with weight 1, audits of place vote with weight 1/4" in said
+    assert "audits of encoding and remedy have no vote" in said and "a call by an audit of behaviour or reliance" in said
+    assert "Findings about encoding and remedy do not change it" in said
+
+
+@pytest.mark.parametrize(
+    "constant, value, sentence",
+    [
+        ("WEIGHT", {"reliance": 1.0, "place": 0.5}, "audits of place vote with weight 1/2"),
+        ("WEIGHT", {"reliance": 1.0, "place": 0.5}, "audits of behaviour, encoding and remedy have no vote"),
+        ("DECIDES", ("reliance",), "a call by an audit of reliance,"),
+        ("MUST_LOOK", "place", "Without an audit of place the case is inconclusive"),
+        ("PRIOR", 1.0, "(1 + for) / (2 + for + against)"),
+        ("COUNTS_ONCE", 0.3, "divided by 0.3"),
+    ],
+)
+def test_the_page_says_the_rule_from_its_constants(monkeypatch, constant, value, sentence):
+    assert sentence not in case_term(render(finding()))
+    monkeypatch.setattr(case, constant, value)
+    assert sentence in case_term(render(finding()))
 
 
 def test_a_page_of_no_findings_says_so():
@@ -301,7 +331,7 @@ def test_what_is_no_finding_is_refused():
 
 
 def test_the_page_names_no_audit():
-    audits = {path.stem for path in (Path(page.__file__).parents[1] / "audits").glob("[!_]*.py")} - {"groups", "probes", "focus"}
+    audits = set(families.members("audits")) - {"groups", "probes", "focus"}
     source = "\n".join(
         path.read_text() for path in Path(page.__file__).parent.iterdir() if path.suffix in (".py", ".html", ".js", ".css")
     )

@@ -141,6 +141,7 @@ def _one(method: str, attribute: str | None, models: Models, seed: int, settings
             question=module.QUESTION,
             row=module.ROW,
             reason=str(error),
+            lacks=getattr(error, "lacks", ""),
             model=_tested(models).card.name,
             attribute=attribute or "",
             settings=chosen,

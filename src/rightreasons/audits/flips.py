@@ -133,7 +133,7 @@ def measure(
     pictures : pairs shown, the most changed first
     """
     if "twin" not in evidence.cohorts:
-        raise NotRun("no twins: name the column with the same images but for the cue with twin=")
+        raise NotRun("no twins: name the column with the same images but for the cue with twin=", lacks="twins")
     test, twin, without = _paired(evidence)
     a = test.cohort.attribute(attribute) if test.cohort.attributes else None
     if a is not None:
@@ -143,7 +143,7 @@ def measure(
     keep = np.flatnonzero(~same)
     test, twin = test.select(keep), twin.select(keep)
     if not len(keep):
-        raise NotRun("every twin has the attribute of its image: nothing was changed")
+        raise NotRun("every twin has the attribute of its image: nothing was changed", lacks="twins")
     pi, source = alignment_of(evidence, a, aligned)
     difference = twin.probability - test.probability
     absolute = np.abs(difference).sum(axis=1) / 2
@@ -224,7 +224,7 @@ def _paired(evidence: Evidence) -> tuple[Decisions, Decisions, int]:
     place = {i: k for k, i in enumerate(twin.cohort.id)}
     rows = np.array([k for k, i in enumerate(ids) if i in place], dtype=np.int64)
     if not len(rows):
-        raise NotRun("no test row has a twin")
+        raise NotRun("no test row has a twin", lacks="twins")
     pair = np.array([place[i] for i in ids[rows]], dtype=np.int64)
     return test.select(rows).decisions(), twin.select(pair).decisions(), len(ids) - len(rows)
 

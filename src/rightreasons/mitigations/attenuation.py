@@ -27,7 +27,7 @@ from rightreasons.models._cut import layer
 from rightreasons.models.classifier import Classifier
 from rightreasons.partitions import grid
 from rightreasons.progress import track
-from rightreasons.remedy import WORST, Comparison, compare
+from rightreasons.remedy import WORST, Comparison, Pair, compare
 from rightreasons.stats.contributions import rcs_star as contrast
 from rightreasons.stats.contributions import shortcut_map
 from rightreasons.stats.groups import SMALLEST_GROUP
@@ -416,18 +416,16 @@ def _out_of_fold(
 
 
 def _compare(rows: Rows, seen: _Seen, after: np.ndarray, rng: np.random.Generator, B: int) -> Comparison:
-    return compare(
+    pair = Pair(
         rows.y,
         seen.before.argmax(axis=1),
         after.argmax(axis=1),
         rows.a,
-        rng=rng,
         subject=rows.cohort.subject,
-        rows="audit rows, each judged by what the other folds chose",
         names=rows.names,
         columns=(rows.cohort.label_name, rows.attribute),
-        B=B,
     )
+    return compare(pair, rng=rng, rows="audit rows, each judged by what the other folds chose", B=B)
 
 
 def _told(rows: Rows, seen: _Seen, chosen: _Chosen, comparison: Comparison, random: Sequence[np.ndarray]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def report(
 ) -> Path:
     """Write findings as one self-contained HTML page that opens without a network; returns its path.
 
-    `sheet` is what the page says of the data and of how to repeat it.
+    `sheet` holds what the page says about the data and about repeating the audit.
     """
-    from rightreasons.report import page  # templates and drawing: `import rightreasons` must not wait for them
+    from rightreasons.report import page  # imports templates and drawing, for which `import rightreasons` must not wait
 
     return page.write(findings, path, title=title, subtitle=subtitle, sheet=sheet)

@@ -1,4 +1,7 @@
-"""Findings to one HTML file: the case first, then each finding, then data and how to repeat it. It names no audit."""
+"""Findings to one HTML file, in four stages: judge the cases, say everything, draw everything, fill the template.
+
+The case comes first, then each finding, then the data and how to repeat the audit. No audit is named here.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from rightreasons import files
@@ -20,10 +23,11 @@ from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap
 from rightreasons.report import figures, wording
+from rightreasons.report.glossary import glossary
 
 HERE = Path(__file__).parent
 UNFOLDED_ESTIMATES = 14
-UNFOLDED_SECTIONS = 40  # a page of more findings opens with the others folded
+UNFOLDED_SECTIONS = 40  # on a page with more findings, the others are folded at first
 PAGE_PICTURES = 360  # at 10 to 20 kB each: a page that opens at once
 LEAST_PICTURES = 6
 TELLING_PICTURES = 4  # of a gallery on the first screen
@@ -39,253 +43,312 @@ def write(
     sheet: Sheet | None = None,
     lead: str = "",
 ) -> Path:
-    """Render and write under a temporary name, then rename."""
+    """Render the page and write it, whole or not at all."""
     text = render(findings, title=title, subtitle=subtitle, sheet=sheet, lead=lead)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.write(target, text.encode("utf-8", "backslashreplace"))
-    return target
+    return files.write(path, text.encode("utf-8", "backslashreplace"))
 
 
 def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet: Sheet | None = None, lead: str = "") -> str:
     """The page as text.
 
     Findings come model by model, each in order of verdict (shortcut, inconclusive, no evidence, described, not run). A `lead`
-    stands in place of the cases, for findings that make none, such as differences between models.
+    takes the place of the cases, for findings that make none, such as differences between models.
     """
     given = list(findings)
     for item in given:
         if not isinstance(item, Finding):
-            raise DataError(
-                f"a report is made of findings, not of {type(item).__name__}; use result.finding() or Finding.read(path)"
-            )
+            raise DataError(f"a report takes findings, not {type(item).__name__}; use result.finding() or Finding.read(path)")
+    template, assets = _template()
+    sheet = sheet or Sheet()
+    terms = glossary(_statistics_shown(given))  # tells the rule by which the cases are judged next
+    judged = [] if lead else cases(given, sheet)
+    rates = {audit: calibration().line(audit) for audit in (CASE, *(f.audit for f in given if f.verdict is not None))}
+
     models = list(dict.fromkeys(finding.model for finding in given))
-    ordered = sorted(given, key=lambda finding: (models.index(finding.model), wording.tone(finding).weight))
-    galleries = sum(isinstance(exhibit, Gallery) for finding in ordered for exhibit in finding.exhibits)
-    each = max(LEAST_PICTURES, PAGE_PICTURES // max(galleries, 1))
-    sections = [section(finding, number, each) for number, finding in enumerate(ordered, 1)]
-    judged = [panel(case, number, sections) for number, case in enumerate([] if lead else cases(given, sheet), 1)]
-    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            subtitle=subtitle,
-            panels=judged,
-            lead=lead,
-            several_attributes=any(entry.case.q or entry.case.harm for entry in judged),
-            sections=sections,
-            filters=_filters(ordered),
-            about=_about(ordered),
-            several_models=len(models) > 1,
-            sheet=sheet or Sheet(),
-            sheet_tables=[figures.draw(exhibit) for exhibit in sheet.tables] if sheet else [],
-            rows_of=_rows_of(ordered),
-            versions=_versions(ordered),
-            terms=wording.glossary(_texts(ordered)),
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-            words=wording,
-            tones=wording.TONES,
-        )
-    )
+    ordered = sorted(given, key=lambda finding: (models.index(finding.model), wording.TONES[finding.headline].weight))
+    sections = [_section(finding, number, rates) for number, finding in enumerate(ordered, 1)]
+    panels = [_panel(case, number, sections, rates[CASE]) for number, case in enumerate(judged, 1)]
+    said = {
+        "title": title,
+        "subtitle": subtitle,
+        "lead": lead,
+        "panels": panels,
+        "sections": sections,
+        "shows_harm": any(case.q or case.harm for case in judged),
+        "several_models": len(models) > 1,
+        "about": _about(ordered),
+        "filters": _filters(ordered),
+        "sheet": sheet,
+        "rows_of": _rows_of(ordered),
+        "versions": _versions(ordered),
+        "terms": terms,
+        "tones": wording.TONES,
+    }
+
+    return template.render(**said, drawn=_drawings(sections, panels, sheet), **assets)
 
 
-def _environment() -> Environment:
+@dataclass(frozen=True)
+class Drawings:
+    """Everything that the page draws, by the order of its sections and panels.
+
+    Attributes
+    ----------
+    exhibits, forests : for each section, those of its exhibits and of its blocks of estimates
+    wide : for each section, which exhibits need the page's whole width
+    meters, telling : one for each panel; no telling picture where there is none
+    sheet_tables : those of the data sheet
+    """
+
+    exhibits: Sequence[Sequence[Markup]]
+    wide: Sequence[Sequence[bool]]
+    forests: Sequence[Sequence[figures.Forest]]
+    meters: Sequence[Markup]
+    telling: Sequence[Markup]
+    sheet_tables: Sequence[Markup]
+
+
+def _drawings(sections: Sequence[Section], panels: Sequence[Panel], sheet: Sheet) -> Drawings:
+    galleries = 0
+    for section in sections:
+        galleries += sum(isinstance(exhibit, Gallery) for exhibit in section.finding.exhibits)
+    pictures = max(LEAST_PICTURES, PAGE_PICTURES // max(galleries, 1))
+    exhibits, wide, forests = [], [], []
+    for section in sections:
+        exhibits.append([figures.draw(exhibit, pictures) for exhibit in section.finding.exhibits])
+        wide.append([figures.is_wide(exhibit) for exhibit in section.finding.exhibits])
+        forests.append([figures.forest([line.estimate for line in block.lines]) for block in section.blocks])
+    telling = []
+    for panel in panels:
+        telling.append(figures.draw(panel.telling.exhibit, TELLING_PICTURES) if panel.telling else Markup(""))
+    meters = [figures.meter(panel.case.score) for panel in panels]
+    return Drawings(exhibits, wide, forests, meters, telling, [figures.draw(table) for table in sheet.tables])
+
+
+def _template() -> tuple[Template, dict[str, object]]:
+    """The template, with the style sheet, the script and the security policy that it needs.
+
+    The policy allows only this very style sheet, this very script and pictures inside the file; nothing may be fetched or sent.
+    """
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["setting"] = _setting
-    environment.filters["prose"] = _prose
-    return environment
-
-
-def _policy(style: str, script: str) -> str:
-    """Only this very style sheet, this very script and pictures inside the file may be used; nothing may be fetched or sent."""
-    sha = {
-        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for name, text in (("s", style), ("j", script))
-    }
-    return (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{sha['s']}'; script-src 'sha256-{sha['j']}'; "
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
         "base-uri 'none'; form-action 'none'"
     )
+    return environment.get_template("page.html"), {"style": Markup(style), "script": Markup(script), "policy": policy}
+
+
+# ---- one finding ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EstimateLine:
-    """An estimate and its drawing."""
+    """An estimate and the texts of its parts."""
 
     estimate: Estimate
-    drawing: Markup
+    value: str
+    limits: str
+    p: str
+    n: str
+    level: str
 
 
 @dataclass(frozen=True)
 class EstimateBlock:
-    """Estimates of one group and unit, which share an axis."""
+    """Estimates of one group and unit, which share an axis; `level` is empty where their intervals differ in it."""
 
     group: str
     unit: str
-    lines: list[EstimateLine]
-    scale: Markup
+    lines: Sequence[EstimateLine]
+    level: str
     unfolded: bool
-
-    @property
-    def level(self) -> str:
-        levels = {line.estimate.level for line in self.lines}
-        return wording.percent(levels.pop()) if len(levels) == 1 else ""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """An exhibit and its drawing."""
-
-    exhibit: Exhibit
-    drawing: Markup
-    wide: bool
 
 
 @dataclass(frozen=True)
 class Section:
-    """One finding, ready for the template."""
+    """One finding, in words.
+
+    Attributes
+    ----------
+    rates : how often this audit's verdicts are wrong, where it gave one
+    first : its first number with interval, p and n; empty where it has none
+    run : what was run, on what, and how long it took: name → text
+    settings : name → text
+    """
 
     anchor: str
+    position: int
     finding: Finding
     tone: wording.Tone
-    blocks: list[EstimateBlock]
-    drawn: list[Drawn]
-    unfolded: bool = True
+    rates: str
+    first: str
+    blocks: Sequence[EstimateBlock]
+    run: Mapping[str, str]
+    settings: Mapping[str, str]
+    unfolded: bool
 
-    @property
-    def calibrated(self) -> str:
-        """How often this audit's verdicts are wrong, where it gave one."""
-        return calibration().line(self.finding.audit) if self.finding.verdict is not None else ""
+
+def _section(finding: Finding, number: int, rates: Mapping[str, str]) -> Section:
+    settings = {}
+    for name, value in finding.settings.items():
+        settings[name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    blocks = _blocks(finding.estimates)
+    about = {"model": finding.model, "cohort": finding.cohort, "attribute": finding.attribute}
+    run = {
+        "audit": finding.audit,
+        **{name: value for name, value in about.items() if value},
+        "images": wording.count(finding.n_rows),
+        "subjects": wording.count(finding.n_subjects, unknown="not known"),
+        "seed": wording.DASH if finding.seed is None else str(finding.seed),
+        "time": wording.duration(finding.seconds),
+        "made": finding.created,
+    }
+    return Section(
+        anchor=f"finding-{number}",
+        position=number,
+        finding=finding,
+        tone=wording.TONES[finding.headline],
+        rates=rates[finding.audit] if finding.verdict is not None else "",
+        blocks=blocks,
+        first=wording.brief(finding.estimates[0]) if finding.estimates and not finding.not_run else "",
+        run=run,
+        settings=settings,
+        unfolded=number <= UNFOLDED_SECTIONS,
+    )
+
+
+def _blocks(estimates: Sequence[Estimate]) -> list[EstimateBlock]:
+    """By group and unit, in the order in which they first appear; a long list folds all blocks but the first."""
+    grouped: dict[tuple[str, str], list[Estimate]] = {}
+    for estimate in estimates:
+        grouped.setdefault((estimate.group, estimate.unit), []).append(estimate)
+    blocks: list[EstimateBlock] = []
+    for (group, unit), members in grouped.items():
+        lines = [_line(estimate) for estimate in members]
+        levels = {line.level for line in lines}
+        unfolded = not blocks or len(estimates) <= UNFOLDED_ESTIMATES
+        blocks.append(EstimateBlock(group, unit, lines, levels.pop() if len(levels) == 1 else "", unfolded))
+    return blocks
+
+
+def _line(estimate: Estimate) -> EstimateLine:
+    return EstimateLine(
+        estimate=estimate,
+        value=wording.number(estimate.value, (estimate.low, estimate.high)),
+        limits=wording.interval(estimate.low, estimate.high, (estimate.value,)),
+        p=wording.DASH if estimate.p is None else wording.p_value(estimate.p),
+        n=wording.count(estimate.n),
+        level=wording.percent(estimate.level),
+    )
+
+
+# ---- one case ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EvidenceRow:
-    """One of the rows of evidence and the sections that count there."""
+    """One row of evidence of a case: its findings, the tone of the gravest, and the first number of the gravest that has one."""
 
     words: wording.RowWords
-    sections: list[Section]
+    sections: Sequence[Section]
+    tone: wording.Tone | None
+    first: Estimate | None
+    first_number: str
 
-    @property
-    def tone(self) -> wording.Tone | None:
-        return min((entry.tone for entry in self.sections), key=lambda tone: tone.weight, default=None)
 
-    @property
-    def first(self) -> Estimate | None:
-        """The first number of the gravest finding here that has one."""
-        ran = [entry.finding for entry in self.sections if not entry.finding.not_run]
-        return next((e for finding in ran for e in finding.estimates[:1] if e.value is not None), None)
+class Telling(NamedTuple):
+    """The exhibit on the first screen, and the finding it comes from."""
+
+    exhibit: Exhibit
+    section: Section
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One case on the first screen: its rows and its most telling picture."""
+    """One case on the first screen, in words."""
 
     anchor: str
+    name: str
     case: Case
     tone: wording.Tone
-    rows: list[EvidenceRow]
-    meter: Markup
-    telling: Drawn | None
-    telling_from: Section | None
-
-    @property
-    def name(self) -> str:
-        return " · ".join(filter(None, (self.case.model, self.case.attribute))) or "this model"
-
-    @property
-    def calibrated(self) -> str:
-        return calibration().line(CASE)
+    rates: str
+    rows: Sequence[EvidenceRow]
+    telling: Telling | None
+    imbalance: str
+    smallest_q: str
 
 
-def panel(case: Case, number: int, sections: Sequence[Section]) -> Panel:
-    of = {id(finding) for finding in case.findings}
-    own = [entry for entry in sections if id(entry.finding) in of]
-    rows = [EvidenceRow(words, [s for s in own if s.finding.row == words.row]) for words in wording.ROW_WORDS]
-    best = max(
-        ((entry, exhibit) for entry in own for exhibit in entry.finding.exhibits),
-        key=lambda pair: _telling(case, pair[0].finding, pair[1]),
-        default=None,
+def _panel(case: Case, number: int, sections: Sequence[Section], rates: str) -> Panel:
+    rows = []
+    for words in wording.ROW_WORDS:
+        belonging = {id(finding) for finding in case.rows[words.row]}
+        rows.append(_evidence_row(words, [section for section in sections if id(section.finding) in belonging]))
+    q = min(case.q.values(), default=None)
+    return Panel(
+        anchor=f"case-{number}",
+        name=" · ".join(filter(None, (case.model, case.attribute))) or "this model",
+        case=case,
+        tone=wording.TONES[str(case.verdict)],
+        rates=rates,
+        rows=rows,
+        telling=_most_telling(case, rows) if number <= MOST_TELLING else None,
+        imbalance="not known" if case.imbalance is None else wording.value_and_interval(case.imbalance),
+        smallest_q=wording.DASH if q is None else wording.p_value(q),
     )
-    if best is None or number > MOST_TELLING:
-        return Panel(f"case-{number}", case, wording.TONES[str(case.verdict)], rows, figures.meter(case.score), None, None)
-    drawn = Drawn(best[1], figures.draw(best[1], TELLING_PICTURES), False)
-    return Panel(f"case-{number}", case, wording.TONES[str(case.verdict)], rows, figures.meter(case.score), drawn, best[0])
+
+
+def _evidence_row(words: wording.RowWords, sections: Sequence[Section]) -> EvidenceRow:
+    firsts = [section.finding.estimates[0] for section in sections if section.first]
+    first = next((estimate for estimate in firsts if estimate.value is not None), None)
+    tone = min((section.tone for section in sections), key=lambda tone: tone.weight, default=None)
+    return EvidenceRow(words, sections, tone, first, "" if first is None else wording.value_and_interval(first))
 
 
 KINDS = ("table", "scatter", "curves", "bars", "gallery", "heatmap")
 TELLING_ROWS = ("encoding", "remedy", "behaviour", "reliance", "place")
 
 
-def _telling(case: Case, finding: Finding, exhibit: Exhibit) -> tuple[int, ...]:
-    """What to show first: a picture of images, from a finding that agrees with the verdict, about place before reliance."""
-    shows_images = isinstance(exhibit, Gallery) or (isinstance(exhibit, Heatmap) and exhibit.background is not None)
-    agrees = finding.verdict == case.verdict
-    return (agrees, shows_images, TELLING_ROWS.index(finding.row), KINDS.index(exhibit.kind))
+def _most_telling(case: Case, rows: Sequence[EvidenceRow]) -> Telling | None:
+    """What to show first: pictures of images, from a finding that agrees with the verdict, about place rather than reliance."""
+    best: Telling | None = None
+    rank: tuple[int, ...] = (-1,)
+    own = sorted((section for row in rows for section in row.sections), key=lambda section: section.position)
+    for section in own:
+        for exhibit in section.finding.exhibits:
+            shows_images = isinstance(exhibit, Gallery) or (isinstance(exhibit, Heatmap) and exhibit.background is not None)
+            agrees = section.finding.verdict == case.verdict
+            here = (agrees, shows_images, TELLING_ROWS.index(section.finding.row), KINDS.index(exhibit.kind))
+            if here > rank:
+                best, rank = Telling(exhibit, section), here
+    return best
 
 
-def section(finding: Finding, number: int, pictures: int) -> Section:
-    drawn = [Drawn(exhibit, figures.draw(exhibit, pictures), figures.is_wide(exhibit)) for exhibit in finding.exhibits]
-    unfolded = number <= UNFOLDED_SECTIONS
-    return Section(f"finding-{number}", finding, wording.tone(finding), _blocks(finding.estimates), drawn, unfolded)
+# ---- the page's head and its data ----------------------------------------------------------------------------------------
 
 
-def _blocks(estimates: Sequence[Estimate]) -> list[EstimateBlock]:
-    """By group and unit in the order of their first appearance; long lists fold all but the first block."""
-    grouped: dict[tuple[str, str], list[Estimate]] = {}
-    for estimate in estimates:
-        grouped.setdefault((estimate.group, estimate.unit), []).append(estimate)
-    blocks = []
-    for position, ((group, unit), members) in enumerate(grouped.items()):
-        drawings, scale = figures.forest(members)
-        lines = [EstimateLine(*pair) for pair in zip(members, drawings)]
-        blocks.append(EstimateBlock(group, unit, lines, scale, position == 0 or len(estimates) <= UNFOLDED_ESTIMATES))
-    return blocks
+class Fact(NamedTuple):
+    """One thing that the page's head says of what was audited."""
+
+    name: str
+    value: str
 
 
-def _about(findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """What was audited, for the page's head: models, cohorts, attributes, images and the latest date."""
+def _about(findings: Sequence[Finding]) -> list[Fact]:
+    """What was audited: models, cohorts, attributes, images and the latest date."""
+    models = {finding.model for finding in findings}
     facts = [
-        ("Models", str(many))
-        if (many := len({finding.model for finding in findings})) > 3
-        else ("Model", _listed(f.model for f in findings)),
-        ("Cohort", _listed(finding.cohort for finding in findings)),
-        ("Attribute", _listed(finding.attribute for finding in findings)),
-        ("Images", _counted(finding.n_rows for finding in findings)),
-        ("Subjects", _counted(finding.n_subjects for finding in findings)),
-        ("Date", max((finding.created for finding in findings), default="")[:10]),
+        Fact("Models", str(len(models))) if len(models) > 3 else Fact("Model", _listed(f.model for f in findings)),
+        Fact("Cohort", _listed(finding.cohort for finding in findings)),
+        Fact("Attribute", _listed(finding.attribute for finding in findings)),
+        Fact("Images", _counted(finding.n_rows for finding in findings)),
+        Fact("Subjects", _counted(finding.n_subjects for finding in findings)),
+        Fact("Date", max((finding.created for finding in findings), default="")[:10]),
     ]
-    return [(name, value) for name, value in facts if value]
-
-
-def _filters(findings: Sequence[Finding]) -> list[tuple[str, str, list[str]]]:
-    """By what the findings can be chosen: (title, key, values), where there are several."""
-    every = [
-        ("Model", "model", [finding.model for finding in findings]),
-        ("Attribute", "attribute", [finding.attribute for finding in findings]),
-        ("Row", "row", [row for row in ROWS if any(finding.row == row for finding in findings)]),
-        ("Verdict", "verdict", [word for word in wording.TONES if any(finding.headline == word for finding in findings)]),
-    ]
-    distinct = [(title, key, list(dict.fromkeys(filter(None, values)))) for title, key, values in every]
-    return [entry for entry in distinct if len(entry[2]) > 1]
-
-
-def _rows_of(findings: Sequence[Finding]) -> list[tuple[str, str, int | None, int | None]]:
-    """(model, cohort, images, subjects) that findings rest on, each once."""
-    known = ((f.model, f.cohort, f.n_rows, f.n_subjects) for f in findings if f.n_rows is not None)
-    return list(dict.fromkeys(known))
-
-
-def _versions(findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    found: dict[str, dict[str, None]] = {}
-    for finding in findings:
-        for name, version in finding.versions.items():
-            found.setdefault(name, {})[version] = None
-    return [(name, ", ".join(each)) for name, each in found.items()]
+    return [fact for fact in facts if fact.value]
 
 
 def _listed(names: Iterable[str], most: int = 4) -> str:
@@ -298,12 +361,58 @@ def _counted(counts: Iterable[int | None]) -> str:
     known = sorted({count for count in counts if count is not None})
     if not known:
         return ""
-    low, high = (wording.number(count) for count in (known[0], known[-1]))
+    low, high = wording.number(known[0]), wording.number(known[-1])
     return low if low == high else f"{low} to {high}"
 
 
-def _texts(findings: Sequence[Finding]) -> list[str]:
-    """Names under which statistics are shown, for the glossary."""
+class Filter(NamedTuple):
+    """A property by which a reader can choose findings, and its values."""
+
+    title: str
+    key: str
+    values: Sequence[str]
+
+
+def _filters(findings: Sequence[Finding]) -> list[Filter]:
+    """Those with more than one value."""
+    rows, headlines = {f.row for f in findings}, {f.headline for f in findings}
+    filters = [
+        Filter("Model", "model", list(dict.fromkeys(f.model for f in findings if f.model))),
+        Filter("Attribute", "attribute", list(dict.fromkeys(f.attribute for f in findings if f.attribute))),
+        Filter("Row", "row", [row for row in ROWS if row in rows]),
+        Filter("Verdict", "verdict", [word for word in wording.TONES if word in headlines]),
+    ]
+    return [choice for choice in filters if len(choice.values) > 1]
+
+
+class RowsOf(NamedTuple):
+    """How many rows of which cohort findings rest on."""
+
+    model: str
+    cohort: str
+    images: str
+    subjects: str
+
+
+def _rows_of(findings: Sequence[Finding]) -> list[RowsOf]:
+    """Each of them once."""
+    rows: dict[RowsOf, None] = {}
+    for f in findings:
+        if f.n_rows is not None:
+            rows[RowsOf(f.model, f.cohort, wording.number(f.n_rows), wording.count(f.n_subjects, unknown="not known"))] = None
+    return list(rows)
+
+
+def _versions(findings: Sequence[Finding]) -> list[Fact]:
+    versions: dict[str, dict[str, None]] = {}
+    for finding in findings:
+        for name, version in finding.versions.items():
+            versions.setdefault(name, {})[version] = None
+    return [Fact(name, ", ".join(known)) for name, known in versions.items()]
+
+
+def _statistics_shown(findings: Sequence[Finding]) -> list[str]:
+    """The names under which statistics are shown, for the glossary."""
     shown: list[str] = []
     for finding in findings:
         shown += [estimate.name for estimate in finding.estimates]
@@ -311,12 +420,3 @@ def _texts(findings: Sequence[Finding]) -> list[str]:
             shown += [exhibit.title, *getattr(exhibit, "columns", ()), getattr(exhibit, "value_label", "")]
             shown += [getattr(exhibit, "x_label", ""), getattr(exhibit, "y_label", "")]
     return shown
-
-
-def _prose(text: str) -> str:
-    """A sentence whose numbers stay with their percent sign at the end of a line."""
-    return text.replace(" %", "\u00a0%")
-
-
-def _setting(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A drawing of the page as a file of its own: what page.css says becomes attributes, as most programs know no CSS variables."""
+"""A drawing of the page as its own file: the rules of page.css become attributes, since few programs know CSS variables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 from rightreasons.findings import as_xml
 
 SVG = "http://www.w3.org/2000/svg"
-MARGIN = 14  # labels and marks at the edge of a drawing reach over it, for which a page has room
+MARGIN = 14  # for labels and marks that reach over the edge of a drawing, for which the page has room
 ElementTree.register_namespace("", SVG)
-# What a drawing may take over; layout belongs to the page.
+# Properties that a drawing takes over; layout belongs to the page.
 DRAWN = re.compile(r"fill|stroke|opacity|font|paint-order|image-rendering|unicode-bidi|--")
 
 
@@ -42,7 +42,7 @@ def _dress(element: ElementTree.Element, above: Sequence[_Kind], inherited: Mapp
 
 
 class _Kind(NamedTuple):
-    """What selectors look at: "" and no class match everything."""
+    """What a selector looks at; an empty tag and no classes match everything."""
 
     tag: str
     classes: frozenset[str]
@@ -58,7 +58,7 @@ class _Rule(NamedTuple):
 
 
 def _matches(parts: Sequence[_Kind], chain: Sequence[_Kind]) -> bool:
-    """Whether the last element of `chain`, root first, is meant."""
+    """Whether a selector matches the last element of `chain`, which begins at the root."""
     if not _is(parts[-1], chain[-1]):
         return False
     rest = list(parts[:-1])
@@ -74,13 +74,13 @@ def _is(part: _Kind, element: _Kind) -> bool:
 
 @cache
 def _rules() -> tuple[_Rule, ...]:
-    """The plain rules of page.css (tags and classes, one inside another) that say how something is drawn."""
+    """The simple rules of page.css (tags and classes, nested) that say how something is drawn."""
     return tuple(_read((Path(__file__).parent / "page.css").read_text(encoding="utf-8")))
 
 
 def _read(css: str) -> Iterator[_Rule]:
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
-    css = re.sub(r"@[^{;]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", css)  # @media and the like: other screens than paper
+    css = re.sub(r"@[^{;]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", css)  # @media and the like: for screens, not for paper
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
         pairs = (part.partition(":") for part in body.split(";") if ":" in part)
         declarations = {name.strip(): value.strip() for name, _, value in pairs if DRAWN.match(name.strip())}

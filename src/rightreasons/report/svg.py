@@ -1,15 +1,22 @@
-"""Drawing primitives: escaped tags, axes with readable ticks, texts that fit. Colours live in page.css, by class."""
+"""A canvas for charts: escaped tags, axes with readable ticks, texts that fit, bars, marks and a plane of x and y.
+
+Data and plain texts in, markup out. Colours live in page.css, by class.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 from markupsafe import Markup, escape
 
+from rightreasons.findings import Band, Curves, Scatter
 from rightreasons.report.wording import MINUS
 
+WIDTH = 470.0
+PLOT_HEIGHT = 250.0
 FONT = 12.0  # as in page.css
 COLOURS = 6  # series classes s0 … s5 in page.css
 DASHES = ("", "6 3", "2 3", "9 3 2 3")
@@ -18,20 +25,20 @@ VOID = ("img", "input")
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """One element; attribute values and texts are escaped, `text_anchor` is written `text-anchor`, None is left out."""
-    written = [
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), coordinate(value) if isinstance(value, float) else value)
-        for key, value in attributes.items()
-        if value is not None
-    ]
-    inside = Markup("").join(escape(child) for child in children)
+    """One element. Attribute values and texts are escaped; `text_anchor` is written `text-anchor`; None is left out."""
+    written = Markup("")
+    for key, value in attributes.items():
+        if value is not None:
+            shown = coordinate(value) if isinstance(value, float) else value
+            written += Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), shown)
     if name in VOID:
-        return Markup("<{}{}>").format(Markup(name), Markup("").join(written))
-    return Markup("<{}{}>{}</{}>").format(Markup(name), Markup("").join(written), inside, Markup(name))
+        return Markup("<{}{}>").format(Markup(name), written)
+    inside = Markup("").join(escape(child) for child in children)
+    return Markup("<{}{}>{}</{}>").format(Markup(name), written, inside, Markup(name))
 
 
 def picture(width: float, height: float, label: str, description: str, *children: object, **attributes: object) -> Markup:
-    """An <svg> that scales with the page and says to a screen reader what it shows."""
+    """An <svg> that scales with the page and tells a screen reader what it shows."""
     return tag(
         "svg",
         tag("desc", description),
@@ -48,10 +55,15 @@ def picture(width: float, height: float, label: str, description: str, *children
 def text(
     x: float, y: float, content: object, class_: str = "", anchor: str = "start", hover: str = "", **attributes: object
 ) -> Markup:
-    title = (tag("title", hover),) if hover else ()
-    return tag(
-        "text", content, *title, x=x, y=y, class_=class_ or None, text_anchor=anchor if anchor != "start" else None, **attributes
-    )
+    title = [tag("title", hover)] if hover else []
+    text_anchor = None if anchor == "start" else anchor
+    return tag("text", content, *title, x=x, y=y, class_=class_ or None, text_anchor=text_anchor, **attributes)
+
+
+def text_that_fits(x: float, y: float, content: str, width: float, anchor: str = "start") -> Markup:
+    """A text, cut where it would be wider than `width` and then shown in full on hover."""
+    shown = shorten(content, width)
+    return text(x, y, shown, anchor=anchor, hover=content if shown != content else "")
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str, **attributes: object) -> Markup:
@@ -68,7 +80,7 @@ def points(pairs: Iterable[tuple[float, float]]) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """Data to pixels, from `low` at `start` to `high` at `end`; `names` are equally spaced texts instead of numbers."""
+    """Maps data to pixels, `low` to `start` and `high` to `end`; `names` are equally spaced texts in place of numbers."""
 
     low: float
     high: float
@@ -107,7 +119,8 @@ class Axis:
     def _log_ticks(self, about: int) -> list[tuple[float, str]]:
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         if last - first <= 2:
-            marks = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
+            powers = [10.0**k for k in range(first, last + 1)]
+            marks = [m * power for power in powers for m in (1, 2, 5)]
         else:
             marks = [10.0**k for k in range(first, last + 1, math.ceil((last - first) / about))]
         return [(mark, f"{mark:g}") for mark in marks if self.low <= mark * 1.000001 and mark <= self.high * 1.000001]
@@ -116,7 +129,7 @@ class Axis:
 def axis_over(
     values: Iterable[object], start: float, end: float, *, log: bool = False, include: Sequence[float] = (), pad: float = 0.04
 ) -> Axis:
-    """An axis that shows all of `values`: texts by name, numbers with a margin, and `include` where it is a must."""
+    """An axis that shows all of `values`, texts by name and numbers with a margin, and always the numbers in `include`."""
     seen = [value for value in values if value is not None]
     if any(isinstance(value, str) for value in seen):
         names = tuple(dict.fromkeys(str(value) for value in seen))
@@ -136,7 +149,7 @@ def axis_over(
 
 
 def nice_step(span: float, about: int) -> float:
-    """The 1, 2 or 5 times a power of ten that cuts `span` into about `about` pieces."""
+    """The step of 1, 2 or 5 times a power of ten that cuts `span` into about `about` pieces."""
     rough = span / max(about, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     return next((step * power for step in (1, 2, 5) if step * power >= rough * 0.75), 10 * power)
@@ -151,7 +164,7 @@ def tick_text(value: float, step: float) -> str:
 
 
 def text_width(content: str, size: float = FONT) -> float:
-    """About how many pixels a text takes in a sans-serif face: fonts differ between readers' machines, so a little generous."""
+    """About how many pixels wide a text is in a sans-serif face; a little generous, as fonts differ between machines."""
     return size * sum(_em(character) for character in content)
 
 
@@ -160,7 +173,9 @@ def _em(character: str) -> float:
         return 1.15
     if character in "ijltfrI.,:;|!'()[] ":
         return 0.34
-    return 0.9 if character in "mwMW@%" else 0.67 if character.isupper() else 0.58
+    if character in "mwMW@%":
+        return 0.9
+    return 0.67 if character.isupper() else 0.58
 
 
 def shorten(content: str, width: float, size: float = FONT) -> str:
@@ -177,13 +192,18 @@ def shorten(content: str, width: float, size: float = FONT) -> str:
 
 
 def colour(number: int) -> str:
-    """Class of the number-th series; dashes and marks tell apart what colours cannot."""
+    """CSS class of the series with this number; dashes and marks tell apart series that share a colour."""
     return f"s{number % COLOURS}"
 
 
+def dash(number: int) -> str | None:
+    """Dashes of the line of the series with this number; None for a solid line."""
+    return DASHES[number % len(DASHES)] or None
+
+
 def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "", hollow: bool = False) -> Markup:
-    """A small sign whose shape goes with the series: circle, square, diamond, triangle, and the same again hollow."""
-    title = (tag("title", hover),) if hover else ()
+    """A small sign whose shape tells the series: circle, square, diamond, triangle, then the same again hollow."""
+    title = [tag("title", hover)] if hover else []
     class_ = f"mark {colour(number)}" + (" hollow" if hollow or number // 4 % 2 else "")
     shape = number % 4
     if shape == 0:
@@ -194,21 +214,230 @@ def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "", ho
     return tag("polygon", *title, points=points((x + size * dx, y + size * dy) for dx, dy in across), class_=class_)
 
 
-def legend(names: Sequence[str], width: float, top: float, signs: str, hollow: Sequence[str] = ()) -> tuple[Markup, float]:
-    """Names in rows with the sign of their series (`signs`: "bars", "lines" or "marks"), and the height they take."""
-    x, y, drawn = 0.0, top + 12, []
+def label_near(x: float, y: float, label: str, left: float, right: float) -> Markup:
+    """A small label centred on x, or pushed to one side where it would leave the picture."""
+    if not label:
+        return Markup("")
+    half = text_width(label, 11) / 2
+    anchor = "middle"
+    if x - half < left:
+        anchor = "start"
+    elif x + half > right:
+        anchor = "end"
+    return text(x, y, label, "small", anchor)
+
+
+@dataclass(frozen=True)
+class Legend:
+    """The names of the series with their signs, and the height that they take."""
+
+    drawing: Markup
+    height: float
+
+
+def legend(names: Sequence[str], signs: str, hollow: Sequence[str] = ()) -> Legend:
+    """Names in rows with the sign of their series (`signs`: "bars", "lines" or "marks"); nothing for a single series."""
+    if len(names) < 2:
+        return Legend(Markup(""), 0.0)
+    x, y, drawn = 0.0, 12.0, []
     for number, name in enumerate(names):
-        shown = shorten(name or "(unnamed)", width - 40)
+        shown = shorten(name or "(unnamed)", WIDTH - 40)
         needed = 24 + text_width(shown) + 16
-        if x and x + needed > width:
+        if x and x + needed > WIDTH:
             x, y = 0.0, y + 19
         if signs == "bars":
             drawn.append(tag("rect", x=x + 2, y=y - 10, width=14.0, height=11.0, rx=2, class_=f"fill {colour(number)}"))
         if signs == "lines":
-            dash = DASHES[number % len(DASHES)] or None
-            drawn.append(line(x, y - 4, x + 19, y - 4, f"stroke {colour(number)}", stroke_dasharray=dash))
+            drawn.append(line(x, y - 4, x + 19, y - 4, f"stroke {colour(number)}", stroke_dasharray=dash(number)))
         if signs == "marks":
             drawn.append(mark(number, x + 10, y - 4, 4.2, hollow=name in hollow))
         drawn.append(text(x + 24, y, shown, hover=name if shown != name else ""))
         x += needed
-    return tag("g", *drawn, class_="legend"), (y - top + 14 if names else 0.0)
+    return Legend(tag("g", *drawn, class_="legend"), y + 14)
+
+
+# ---- bars ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One horizontal bar from zero to `value`, with an error bar where limits are known."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    number: int  # of its series
+    hover: str
+
+    def draw(self, axis: Axis, y: float, thick: float) -> list[Markup]:
+        if self.value is None:
+            return []
+        left, right = sorted((axis(0), axis(self.value)))
+        size = {"x": left, "y": y, "width": max(right - left, 0.6), "height": thick}
+        drawn = [tag("rect", tag("title", self.hover), **size, class_=f"fill {colour(self.number)}")]
+        if self.low is None and self.high is None:
+            return drawn
+        middle = y + thick / 2
+        x_low = axis(self.value if self.low is None else self.low)
+        x_high = axis(self.value if self.high is None else self.high)
+        drawn.append(line(x_low, middle, x_high, middle, "error"))
+        for x, limit in ((x_low, self.low), (x_high, self.high)):
+            if limit is not None:
+                drawn.append(line(x, middle - 3.5, x, middle + 3.5, "error"))
+        return drawn
+
+
+@dataclass(frozen=True)
+class BarScale:
+    """Ticks, grid and label of the value axis below bars, and a reference line across them."""
+
+    axis: Axis
+    label: str
+    reference: float | None
+    reference_label: str
+
+    @property
+    def height(self) -> float:
+        return 37.0 if self.label else 20.0
+
+    def draw(self, top: float, bottom: float) -> list[Markup]:
+        drawn = []
+        for value, label in self.axis.ticks(4):
+            drawn.append(line(self.axis(value), top - 2, self.axis(value), bottom, "zero" if value == 0 else "grid"))
+            drawn.append(text(self.axis(value), bottom + 14, label, "tick", "middle"))
+        if self.label:
+            drawn.append(text((self.axis.start + self.axis.end) / 2, bottom + 31, self.label, "label", "middle"))
+        if self.reference is not None:
+            x = self.axis(self.reference)
+            drawn.append(line(x, top - 5, x, bottom, "reference"))
+            drawn.append(label_near(x, top - 9, self.reference_label, 0, WIDTH))
+        return drawn
+
+
+# ---- a plane of x and y --------------------------------------------------------------------------------------------------
+
+
+class Plane:
+    """A plot of y over x: axes, grid, bands and reference lines, and shapes given in the units of the data."""
+
+    def __init__(
+        self, exhibit: Curves | Scatter, xs: Iterable[object], ys: Iterable[object], top: float, floor: bool = False
+    ) -> None:
+        self.exhibit, self.top = exhibit, top + 14
+        self.bottom = self.top + PLOT_HEIGHT
+        xs, ys = [*xs, exhibit.vline], [*ys, exhibit.hline]
+        finite = [y for y in ys if isinstance(y, float)]
+        unit = [0.0, 1.0] if exhibit.diagonal and finite and min(finite) >= 0 and max(finite) <= 1 else []
+        include = [0.0] if floor else unit
+        self.y = axis_over(ys, self.bottom, self.top, log=exhibit.y_scale == "log", include=include)
+        widest = max((text_width(label, 11) for _, label in self.y.ticks(5)), default=0.0)
+        self.left = widest + 12 + (20 if exhibit.y_label else 0)
+        self.right = WIDTH - 10
+        self.x = axis_over(xs, self.left, self.right, log=exhibit.x_scale == "log", include=unit)
+        self.hidden = 0
+        for scale, values in ((exhibit.x_scale, xs), (exhibit.y_scale, ys)):
+            if scale == "log":
+                self.hidden += sum(isinstance(v, float) and v <= 0 for v in values)
+        self.height = self.bottom + 24 + (18 if exhibit.x_label else 0)
+
+    def shows(self, x: object, *ys: object) -> bool:
+        return self.x.can_show(x) and all(self.y.can_show(y) for y in ys)
+
+    def runs(self, xs: Sequence[object], *ys: Sequence[float | None]) -> Iterable[list[tuple[float, ...]]]:
+        """Runs of neighbouring points that are all defined, in pixels; a gap stays a gap."""
+        rows = list(zip(xs, *ys))
+        for defined, run in groupby(rows, key=lambda row: self.shows(*row)):
+            if defined:
+                yield [(self.x(row[0]), *(self.y(value) for value in row[1:])) for row in run]  # type: ignore[arg-type]
+
+    def area(self, xs: Sequence[object], low: Sequence[float | None], high: Sequence[float | None], number: int) -> list[Markup]:
+        """The shaded interval of a curve."""
+        drawn = []
+        for run in self.runs(xs, low, high):
+            outline = [(x, bottom) for x, bottom, _ in run] + [(x, top) for x, _, top in reversed(run)]
+            drawn.append(tag("polygon", points=points(outline), class_=f"area {colour(number)}"))
+        return drawn
+
+    def line(self, xs: Sequence[object], ys: Sequence[float | None], number: int) -> list[Markup]:
+        """A curve, broken at its gaps; a point between two gaps has no line."""
+        drawn = []
+        for run in self.runs(xs, ys):
+            if len(run) > 1:
+                shape = points((x, y) for x, y in run)
+                drawn.append(tag("polyline", points=shape, class_=f"stroke {colour(number)}", stroke_dasharray=dash(number)))
+        return drawn
+
+    def steps(self, xs: Sequence[object], ys: Sequence[float | None], number: int) -> list[Markup]:
+        """Counts in bins whose centres are `xs`."""
+        drawn: list[Markup] = []
+        base = self.y(max(self.y.low, 0.0))
+        for run in self.runs(xs, ys):
+            centres = [point[0] for point in run]
+            half = min((b - a for a, b in pairwise(centres)), default=12.0) / 2
+            edges = []
+            for x, y in run:
+                edges += [(x - half, y), (x + half, y)]
+            outline = points([(edges[0][0], base), *edges, (edges[-1][0], base)])
+            drawn.append(tag("polygon", points=outline, class_=f"area strong {colour(number)}"))
+            drawn.append(tag("polyline", points=outline, class_=f"stroke {colour(number)}", stroke_dasharray=dash(number)))
+        return drawn
+
+    def picture(self, key: Legend, spoken: str, shapes: Sequence[Markup]) -> Markup:
+        """The whole plot: the frame, the shapes and what is drawn over them."""
+        inside = (key.drawing, *self.frame(), *shapes, *self.lines())
+        return picture(WIDTH, self.height, self.exhibit.title, spoken, *inside, class_="chart")
+
+    def frame(self) -> list[Markup]:
+        drawn = [self._band(band) for band in self.exhibit.bands]
+        for value, label in self.y.ticks(5):
+            drawn.append(line(self.left, self.y(value), self.right, self.y(value), "grid"))
+            drawn.append(text(self.left - 6, self.y(value) + 4, label, "tick", "end"))
+        about = 6
+        if self.x.names:
+            about = max(2, int((self.right - self.left) / (max(map(text_width, self.x.names)) + 10)))
+        for value, label in self.x.ticks(min(about, 14)):
+            drawn.append(line(self.x(value), self.bottom, self.x(value), self.bottom + 4, "axis"))
+            hover = label if len(label) > 12 else ""
+            drawn.append(text(self.x(value), self.bottom + 17, shorten(label, 110), "tick", "middle", hover=hover))
+        drawn.append(line(self.left, self.bottom, self.right, self.bottom, "axis"))
+        middle = (self.top + self.bottom) / 2
+        if self.exhibit.y_label:
+            turned = f"rotate(-90 11 {coordinate(middle)})"
+            drawn.append(text(11, middle, shorten(self.exhibit.y_label, PLOT_HEIGHT), "label", "middle", transform=turned))
+        if self.exhibit.x_label:
+            drawn.append(text((self.left + self.right) / 2, self.bottom + 35, self.exhibit.x_label, "label", "middle"))
+        return drawn
+
+    def _band(self, band: Band) -> Markup:
+        across, along = (self.x, self.y) if band.axis == "x" else (self.y, self.x)
+        low = across.low if band.low is None else band.low
+        high = across.high if band.high is None else band.high
+        near, far = sorted(across(min(max(v, across.low), across.high)) for v in (low, high))
+        begin, end = sorted((along.start, along.end))
+        if band.axis == "x":
+            x, y, width, height = near, begin, far - near, end - begin
+        else:
+            x, y, width, height = begin, near, end - begin, far - near
+        shape = tag("rect", x=x, y=y, width=max(width, 0.0), height=max(height, 0.0), class_="band")
+        return tag("g", shape, text(x + 5, y + 13, band.label, "small muted") if band.label else "")
+
+    def lines(self) -> list[Markup]:
+        drawn: list[Markup] = []
+        if self.exhibit.diagonal and not self.x.names:
+            low, high = max(self.x.low, self.y.low), min(self.x.high, self.y.high)
+            if low < high:
+                drawn.append(line(self.x(low), self.y(low), self.x(high), self.y(high), "reference"))
+        if self.exhibit.hline is not None and self.y.can_show(self.exhibit.hline):
+            y = self.y(self.exhibit.hline)
+            drawn.append(line(self.left, y, self.right, y, "reference"))
+            drawn.append(text(self.right - 3, y - 5, self.exhibit.hline_label, "small halo", "end"))
+        if self.exhibit.vline is not None and self.x.can_show(self.exhibit.vline):
+            x = self.x(self.exhibit.vline)
+            drawn.append(line(x, self.top - 2, x, self.bottom, "reference"))
+            drawn.append(label_near(x, self.top - 5, self.exhibit.vline_label, self.left, self.right))
+        return drawn
+
+    def note(self) -> Markup:
+        if not self.hidden:
+            return Markup("")
+        return tag("p", f"{self.hidden} value(s) at or below zero cannot be shown on a logarithmic axis.", class_="note")

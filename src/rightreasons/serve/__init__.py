@@ -1,11 +1,11 @@
-"""A folder of studies in the browser: a list, pages, progress of running sweeps, comparisons. Read-only, on this machine alone.
+"""A folder of studies in the browser: a list, pages, progress of running sweeps, comparisons. Read-only, for this machine only.
 
     /                                the list
     /at/<folder>/                    one study or audit: how far it is, what it found
     /at/<folder>/report.html         its page; also table.parquet and the like, findings/<name>.json, progress.json
     /compare?a=<folder>&b=<folder>   what changed from one to the other, from their findings
 
-Nothing is served but these. Answers are made of files that appear whole or not at all, so a sweep may run meanwhile.
+Nothing else is served. Answers come from files that appear whole or not at all, so a sweep may run in the meantime.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-# A page that lies in the folder is somebody's file: it may draw itself and reach nothing, not even this server. Its own policy,
-# which allows its very style and script alone, holds beside this one. Its dialog closes by a form.
+# A page in the folder is somebody's file: it may draw itself and reach nothing, not even this server. Its own policy, which
+# allows only its very style and script, applies as well. Its dialog is closed by a form.
 STORED = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts allow-forms allow-modals"
@@ -59,8 +59,8 @@ class Server:
 
     Parameters
     ----------
-    host : address to listen on; the machine's own by default, so that nobody else can reach it
-    port : 0 takes a free one
+    host : address to listen on; by default the machine's own, so that nobody else can reach it
+    port : 0 for any free port
     """
 
     def __init__(self, folder: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 8765) -> None:
@@ -69,7 +69,7 @@ class Server:
             self._http = _Http(self.folder, host, port)
         except (OSError, OverflowError) as error:
             raise SettingError(
-                f"cannot listen on {host}, port {port} ({error}): choose another port, 0 for a free one"
+                f"cannot listen on {host}, port {port} ({error}); choose another port, or 0 for any free one"
             ) from error
 
     @property
@@ -96,7 +96,7 @@ class Server:
 
 
 def step_back() -> None:
-    """Let everything else on this machine go first: a sweep beside must not be slowed by who watches it."""
+    """Let everything else on this machine go first, so that watching a sweep does not slow it down."""
     os.nice(10)
 
 
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         except NotFound:
             self._text(HTTPStatus.NOT_FOUND, "There is nothing here.")
         except FileNotFoundError:
-            self._text(HTTPStatus.NOT_FOUND, "It is not there any more.")
+            self._text(HTTPStatus.NOT_FOUND, "It is no longer there.")
         except RightReasonsError as error:
             self._text(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
@@ -143,12 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.close_connection = True  # whatever was sent is not read
-        self._text(HTTPStatus.METHOD_NOT_ALLOWED, "This server only shows.", Allow="GET, HEAD")
+        self._text(HTTPStatus.METHOD_NOT_ALLOWED, "This server is read-only.", Allow="GET, HEAD")
 
     do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
 
     def _is_meant(self) -> bool:
-        """A page elsewhere may make its own name point to this machine; the name that was asked for gives it away."""
+        """Whether the request names this machine: a foreign page may point its own host name here, and the name gives it away."""
         if not self.server.is_local:
             return True
         name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
@@ -192,15 +192,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _file(self, path: Path) -> None:
-        """A file as it is, unless the client has it."""
+        """A file unchanged, unless the client already has it."""
         kind = {".html": "text/html; charset=utf-8", ".json": "application/json"}.get(path.suffix, "application/octet-stream")
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            told = os.fstat(file.fileno())
-            tag = f'"{told.st_mtime_ns:x}-{told.st_size:x}"'
+            status = os.fstat(file.fileno())
+            tag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
             if self.headers.get("If-None-Match") == tag:
                 self._begin(HTTPStatus.NOT_MODIFIED, kind, 0, STORED, ETag=tag)
                 return
-            self._begin(HTTPStatus.OK, kind, told.st_size, STORED, ETag=tag)
+            self._begin(HTTPStatus.OK, kind, status.st_size, STORED, ETag=tag)
             if self.command != "HEAD":
                 shutil.copyfileobj(file, self.wfile)
 
@@ -212,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: who looks at which page is nobody's business."""
+        """Log nothing: who looks at which page is nobody's business."""
 
 
 class _Pages:
@@ -230,7 +230,7 @@ class _Pages:
 
     @cached_property
     def policy(self) -> str:
-        """This very style and script, and questions to this server alone."""
+        """Only this very style and script, and requests to this server."""
         sha = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (self._style, self._script)]
         return (
             f"default-src 'none'; style-src 'sha256-{sha[0]}'; script-src 'sha256-{sha[1]}'; connect-src 'self'; "
@@ -256,14 +256,14 @@ class _Pages:
         )
 
     def _progress(self, entry: Entry) -> Progress | None:
-        """None for an audit, and for a study that is gone since or leads elsewhere."""
+        """None for an audit, and for a study that has gone or is a link out of the folder."""
         try:
             return self.folder.progress(_address(entry.path)) if entry.is_study else None
         except NotFound:
             return None
 
     def compare(self, before: str, after: str) -> str:
-        """One at a time, and kept: findings that have not changed compare as they did."""
+        """Compare one pair at a time, and keep the page: findings that have not changed compare as before."""
         entries = [self.folder.entry(_address(path)) for path in (before, after)]
         with self._comparing:
             return self._compared(*entries)
@@ -272,15 +272,20 @@ class _Pages:
         from rightreasons.compare import Side, compare, lead
         from rightreasons.report import page
 
-        one, other = (Side(entry.name, tuple(self.folder.findings(_address(entry.path)))) for entry in (before, after))
+        same_name = before.name == after.name
+        sides = []
+        for entry in (before, after):
+            name = entry.path if same_name else entry.name
+            sides.append(Side(name, tuple(self.folder.findings(_address(entry.path)))))
+        one, other = sides
         if not one.findings or not other.findings:
             raise NotFound
-        if one.name == other.name:
-            one, other = (Side(e.path, side.findings) for e, side in ((before, one), (after, other)))
         title = f"{one.name} → {other.name}: what changed"
-        told = "From the findings alone; rightreasons report --compare also pairs the rows where both have their evidence."
-        found = compare(one, other)
-        return page.render(found, title=title, subtitle=told, lead=lead(found))
+        subtitle = (
+            "From the findings alone; where both sides have their evidence, rightreasons report --compare also pairs the rows."
+        )
+        findings = compare(one, other)
+        return page.render(findings, title=title, subtitle=subtitle, lead=lead(findings))
 
     def _render(self, template: str, **content: Any) -> str:
         known = {"style": Markup(self._style), "script": Markup(self._script), "version": __version__}
@@ -288,7 +293,7 @@ class _Pages:
 
 
 def _address(path: str) -> str:
-    """A path below the folder as part of an address."""
+    """A path below the folder, quoted as part of an address."""
     return "/".join(quoted(part) for part in path.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""What there is to be served: studies and audits below one folder, how far they are, and their files. It only reads."""
+"""What can be served: the studies and audits below one folder, their progress and their files. Nothing is written."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SHOWN_UNITS = 40
 
 
 class NotFound(Exception):
-    """There is nothing at an address that may be shown."""
+    """There is nothing at this address that may be shown."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A study or the folder of an audit."""
+    """A study, or the folder of an audit."""
 
     path: str  # below the folder that is served, with slashes; empty for that folder itself
     name: str
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a study is."""
+    """The progress of a study."""
 
     units: int
     done: int
@@ -70,12 +70,12 @@ class Progress:
 
 
 class Folder:
-    """The one folder that may be seen. What is asked for often is kept for a moment, so that watchers cost little."""
+    """The one folder that may be seen. Frequent answers are kept for a moment, so that watching costs little."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root).resolve()
         if not self.root.is_dir():
-            raise DataError(f"{root} is no folder")
+            raise DataError(f"{root} is not a folder; name the folder with your studies and audits")
         self._entries = _Kept(LIST_SECONDS)
         self._progress: dict[str, _Kept] = {}
         self._units: dict[str, _Units] = {}
@@ -84,7 +84,7 @@ class Folder:
     # ---- addresses -----------------------------------------------------------------------------------------------------
 
     def at(self, address: str) -> Path:
-        """The path at an address below the root; whatever would lead elsewhere is not found.
+        """The path at an address below the root.
 
         An address is decoded once. Hidden names, `..` and links that leave the folder are not found.
         """
@@ -121,7 +121,7 @@ class Folder:
     # ---- what is there -------------------------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """Studies and audits, the latest first; at most so many."""
+        """Studies and audits, the latest first; at most `MOST`."""
         return self._entries.get(lambda: sorted(self._walk(), key=lambda entry: -entry.changed))
 
     def _walk(self) -> Iterator[Entry]:
@@ -144,7 +144,7 @@ class Folder:
             except DataError:
                 if file.exists():
                     raise
-                # A sweep that ends removes what it does not say any more.
+                # A sweep that ends removes findings that no longer hold.
         return found
 
     def progress(self, address: str) -> Progress:
@@ -159,7 +159,7 @@ class Folder:
 
 
 class _Kept:
-    """A value that is made at most once in so many seconds, by one thread."""
+    """A value that is computed again only after so many seconds, and by one thread at a time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, Lock()
@@ -185,7 +185,7 @@ def _entry(root: Path, path: Path) -> Entry | None:
 
 
 def _files(root: Path, path: Path) -> list[Path]:
-    """Findings of an entry that lie inside the root; none where the folder goes while we look."""
+    """The findings of an entry that lie inside the root; none if the folder disappears while we look."""
     try:
         found = sorted((path / FINDINGS).glob("*" + Finding.SUFFIX))
     except FileNotFoundError:
@@ -194,17 +194,21 @@ def _files(root: Path, path: Path) -> list[Path]:
 
 
 def _plan(path: Path) -> dict[str, Any] | None:
-    """The plan of a study; None where there is none, a link, or a file of the same name that is something else."""
-    told: Any = None if (path / PLAN).is_symlink() else _json_of(path / PLAN, *_stamp(path / PLAN))
-    is_plan = isinstance(told, dict) and {"name", "units", "measured"} <= set(told) and isinstance(told["units"], dict)
-    return told if is_plan and not any("/" in unit or unit.startswith(".") for unit in told["units"]) else None
+    """The plan of a study; None if there is none, if it is a link, or if the file is something else of the same name."""
+    if (path / PLAN).is_symlink():
+        return None
+    plan: Any = _json_of(path / PLAN, *_stamp(path / PLAN))
+    if not isinstance(plan, dict) or not {"name", "units", "measured"} <= set(plan) or not isinstance(plan["units"], dict):
+        return None
+    leaves_folder = any("/" in unit or unit.startswith(".") for unit in plan["units"])
+    return None if leaves_folder else plan
 
 
 # ---- how far a study is --------------------------------------------------------------------------------------------------
 
 
 class _Units:
-    """The units of one study; a unit's files are read again only where they have changed."""
+    """The units of one study; a unit's files are read again only if they have changed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -212,22 +216,25 @@ class _Units:
 
     def progress(self) -> Progress:
         study = Study(self._folder, _plan(self._folder) or {"units": {}})
-        told = {unit: self._unit(study, unit) for unit in study.units}
-        of = {status: [u for u in told if told[u]["status"] == status] for status in (PLANNED, RUNNING, DONE, FAILED)}
-        gaps = [b - a for a, b in pairwise(sorted(told[unit]["finished"] for unit in of[DONE]))]
-        each = median(gaps) if gaps else None
-        left = len(told) - len(of[DONE]) - len(of[FAILED])
+        units = [self._unit(study, unit) for unit in study.units]
+        by_status: dict[str, list[dict[str, Any]]] = {PLANNED: [], RUNNING: [], DONE: [], FAILED: []}
+        for unit in units:
+            by_status.setdefault(unit["status"], []).append(unit)
+        gaps = [b - a for a, b in pairwise(sorted(unit["finished"] for unit in by_status[DONE]))]
+        seconds_each = median(gaps) if gaps else None
+        left = len(units) - len(by_status[DONE]) - len(by_status[FAILED])
         now = time.time()
+        running = []
+        for unit in by_status[RUNNING]:
+            running.append({"unit": unit["unit"], "step": unit["step"], "since": round(max(now - unit["began"], 0.0))})
         return Progress(
-            units=len(told),
-            done=len(of[DONE]),
-            running=tuple(
-                {"unit": u, "step": told[u]["step"], "since": round(max(now - told[u]["began"], 0.0))} for u in of[RUNNING]
-            ),
-            failed=tuple({"unit": u, "error": told[u]["error"]} for u in of[FAILED]),
-            planned=len(of[PLANNED]),
-            a_minute=60 / each if each else None,
-            seconds_left=each * left if each is not None and left else None,
+            units=len(units),
+            done=len(by_status[DONE]),
+            running=tuple(running),
+            failed=tuple({"unit": unit["unit"], "error": unit["error"]} for unit in by_status[FAILED]),
+            planned=len(by_status[PLANNED]),
+            a_minute=60 / seconds_each if seconds_each else None,
+            seconds_left=seconds_each * left if seconds_each is not None and left else None,
         )
 
     def _unit(self, study: Study, unit: str) -> dict[str, Any]:
@@ -240,6 +247,7 @@ class _Units:
             last = run["attempts"][-1] if run["attempts"] else {}
             error = run.get("error") or {}
             said = {
+                "unit": unit,
                 "status": study.status(unit),
                 "step": str(last.get("step", "")),
                 "began": _seconds(last.get("time", "")),
@@ -259,21 +267,21 @@ def quoted(part: str) -> str:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """When a file was changed and how long it is; zeros where there is none."""
+    """When a file was changed, and its size; zeros if there is none."""
     try:
-        told = file.stat()
+        status = file.stat()
     except OSError:
         return 0, 0
-    return told.st_mtime_ns, told.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=4096)
 def _headline(file: Path, changed: int, size: int) -> str:
-    """What a finding says in a word; empty where the file is no finding."""
-    told = _json_of(file, changed, size)
-    if not isinstance(told, dict) or "verdict" not in told:
+    """What a finding says in a word; empty if the file is not a finding."""
+    finding = _json_of(file, changed, size)
+    if not isinstance(finding, dict) or "verdict" not in finding:
         return ""
-    return "not run" if told.get("not_run") else str(told["verdict"] or "described")
+    return "not run" if finding.get("not_run") else str(finding["verdict"] or "described")
 
 
 @lru_cache(maxsize=256)
@@ -283,7 +291,7 @@ def _finding(file: Path, changed: int, size: int) -> Finding:
 
 @lru_cache(maxsize=64)
 def _json_of(file: Path, changed: int, size: int) -> Any:
-    """What a JSON file holds; None where there is none that can be read."""
+    """The contents of a JSON file; None if it cannot be read."""
     try:
         return json.loads(file.read_bytes())
     except (OSError, ValueError):

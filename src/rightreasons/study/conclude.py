@@ -151,7 +151,9 @@ def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]],
     module, tested = families.member("audits", audit.method), units[audit.subject]
     measured, lacking = _measured(study, name, units)
     if audit.subject not in measured:
-        return Concluded(name, group, _not_run(study, name, group, tested, lacking[audit.subject]), {})
+        before = [lacking[role] for role in lacking if study.plan.brought and role != audit.subject]
+        reason = "; ".join(filter(None, [*before, lacking[audit.subject]]))
+        return Concluded(name, group, _not_run(study, name, group, tested, reason, _lacks(study, name, tested)), {})
     settings = families.accepted(module.conclude, study.settings(name)) | panels.freeze(study, name, group, panel, measured)
 
     def concluded(of: list[Any]) -> Finding:
@@ -180,13 +182,23 @@ def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]],
         alone = {u: concluded([m]) if len(tested) > 1 else finding for u, m in zip(tested, measured[TEST], strict=True)}
     except (NotRun, EvidenceError) as error:  # of a role that it cannot do without: why there is none
         reasons = [*(reason for reason in lacking.values() if reason), str(error)]
-        return Concluded(name, group, _not_run(study, name, group, tested, "; ".join(reasons)), {})
+        lacks = getattr(error, "lacks", "")
+        return Concluded(name, group, _not_run(study, name, group, tested, "; ".join(reasons), lacks), {})
     if len(tested) > 1:
         finding = _with_seeds(finding, tested, measured[TEST], [one.verdict for one in alone.values()])
     return Concluded(name, group, finding, alone)
 
 
-def _not_run(study: Study, name: str, group: Group, tested: list[str], reason: str) -> Finding:
+def _lacks(study: Study, name: str, units: Sequence[str]) -> str:
+    """The data without which the audit could not run on the first of these units that it could not measure."""
+    for unit in units:
+        measurement = study.measurement(unit, name)
+        if isinstance(measurement, Unmeasured):
+            return measurement.lacks
+    return ""
+
+
+def _not_run(study: Study, name: str, group: Group, tested: list[str], reason: str, lacks: str = "") -> Finding:
     audit = study.plan.audits[name]
     module = families.member("audits", audit.method)
     return not_run(
@@ -195,6 +207,7 @@ def _not_run(study: Study, name: str, group: Group, tested: list[str], reason: s
         module.QUESTION,
         module.ROW,
         reason,
+        lacks=lacks,
         model=_model(study, group, tested, audit.subject),
         attribute=str(audit.settings.get("attribute") or "") if study.plan.brought else "",
         settings=audit.settings,

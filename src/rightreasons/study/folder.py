@@ -239,6 +239,7 @@ class Unmeasured:
     """In place of a measurement: the audit could not run on this unit."""
 
     not_run: str
+    lacks: str = ""
 
 
 def read_measurement(method: str, path: Path) -> Any:

@@ -440,7 +440,7 @@ class _Run:
         try:
             measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, self.study.settings(name)))
         except (NotRun, EvidenceError) as error:
-            measured = Unmeasured(str(error))
+            measured = Unmeasured(str(error), getattr(error, "lacks", ""))
         save_measurement(measured, path, **told)
 
     def _made_from(self, settings: Mapping[str, Any]) -> dict[str, Any]:

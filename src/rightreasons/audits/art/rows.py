@@ -154,7 +154,7 @@ def _rows_with_twins(evidence: Evidence, attribute: str) -> tuple[Sample, int, t
     place = {i: k for k, i in enumerate(twin.cohort.id)}
     paired = np.array([k for k, i in enumerate(test.cohort.id) if i in place], dtype=np.int64)
     if not len(paired):
-        raise NotRun("no test row has a twin: leave twins= out")
+        raise NotRun("no test row has a twin: leave twins= out", lacks="twins")
     views = test.select(paired), twin.select(np.array([place[i] for i in test.cohort.id[paired]], dtype=np.int64))
     refuse_mixed_cases(views[1], attribute)
     parts = [complete(view, attribute) for view in views]

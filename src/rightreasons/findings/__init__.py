@@ -1,23 +1,18 @@
 """What an audit found, as data: estimates, validity checks, a verdict and exhibits; one JSON file per finding.
 
 Exhibits carry data, a title and a caption in plain language, never a colour or a layout: the page decides those.
-Numbers may come as numpy or torch values of any kind. NaN and infinity become None, and a reason says why.
+Numbers may be numpy or torch values of any kind. NaN and infinity are stored as None, with a reason.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import hashlib
-import html
-import io
 import json
 import math
 import os
 import platform
 import re
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from enum import Enum
@@ -25,39 +20,69 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias, get_args
 
-import numpy as np
-from PIL import Image
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rightreasons.errors import DataError
 from rightreasons.files import write
+from rightreasons.findings.notebook import as_html
+from rightreasons.findings.pictures import BACKGROUND_PIXELS, MAX_PICTURES, PICTURE_PIXELS, png
+from rightreasons.findings.texts import as_line, as_xml
 
 Verdict: TypeAlias = Literal["shortcut", "no evidence", "inconclusive"] | None
 Row: TypeAlias = Literal["behaviour", "encoding", "reliance", "place", "remedy"]
 ROWS: tuple[str, ...] = get_args(Row)
+Lack: TypeAlias = Literal["", "twins"]
 
-MAX_PICTURES = 60
-PICTURE_PIXELS = 128
-BACKGROUND_PIXELS = 512
-
-
-# ------------------------------------------------------------------------------------------------------------ building blocks
+__all__ = [
+    "BACKGROUND_PIXELS", "MAX_PICTURES", "PICTURE_PIXELS", "ROWS", "Band", "Bars", "Cell", "Check", "Curve", "Curves", "Estimate",
+    "Exhibit", "Finding", "Gallery", "Heatmap", "Lack", "Picture", "Row", "Scatter", "Table", "Verdict", "WithLimits", "as_line",
+    "as_xml", "file_name", "not_run", "plain", "png", "versions",
+]  # fmt: skip
 
 
 class _Data(BaseModel):
-    """Frozen, closed, finite: what both the estimates and the exhibits are."""
+    """Frozen data without unknown fields, NaN or infinity: the base of estimates, checks, exhibits and findings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _as_plain_data(cls, given: Any) -> Any:
-        return _without_odd(plain(given))[0] if isinstance(given, Mapping) else given
+        if not isinstance(given, Mapping):
+            return given
+        fields = plain(given)
+        undefined: dict[str, list[str]] = {}
+        for name, value in fields.items():
+            fields[name] = _finite(value, undefined.setdefault(name, []))
+        if "reason" in cls.model_fields:
+            cls._explain(fields, undefined)
+        return fields
+
+    @classmethod
+    def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
+        """Fill in `reason` for the NaN and infinite values found in each field; a class with that field says how."""
+        raise NotImplementedError(f"{cls.__name__} has a reason and must say how it is filled in")
 
 
 Number: TypeAlias = float | None
 Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
 Numbers: TypeAlias = tuple[Number, ...]
+
+
+class WithLimits(Protocol):
+    """A number with its limits, and a reason where it is undefined: what intervals, estimates and cells have in common."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+    @property
+    def reason(self) -> str: ...
 
 
 class Estimate(_Data):
@@ -68,9 +93,9 @@ class Estimate(_Data):
     value, low, high : None where undefined; `reason` then says why
     p : two-sided unless `note` says otherwise
     level : coverage of the interval from `low` to `high`
-    n : how many units (images, subjects, regions, models; `note` says which) it rests on
-    row : the row of evidence that it speaks to
-    unit : what the number counts in ("probability", "%"); estimates of one unit and group share an axis on the page
+    n : how many units it rests on: images, subjects, regions or models; `note` says which
+    row : the row of evidence to which it belongs
+    unit : the unit of the number ("probability", "%"); estimates of one unit and group share an axis on the page
     group : heading under which the page lists it
     """
 
@@ -87,38 +112,41 @@ class Estimate(_Data):
     unit: str = ""
     group: Text = ""
 
-    @model_validator(mode="before")
     @classmethod
-    def _undefined_has_a_reason(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        fields = plain(given)
-        why = [f"{key} is {_oddity(fields[key])}" for key in ("value", "low", "high", "p") if _is_odd(fields.get(key))]
-        fields = _without_odd(fields)[0]
-        if not fields.get("reason"):
-            if fields.get("value") is None and not why:
-                why = ["no value was given"]
-            fields["reason"] = "; ".join(why)
-        return fields
+    def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
+        if fields.get("reason"):
+            return
+        why = [f"{name} is {undefined[name][0]}" for name in ("value", "low", "high", "p") if undefined.get(name)]
+        if fields.get("value") is None and not why:
+            why = ["no value was given"]
+        fields["reason"] = "; ".join(why)
 
     @model_validator(mode="after")
     def _limits_are_in_order(self) -> Self:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"estimate {self.name!r}: the interval's low {self.low} lies above its high {self.high}; swap them")
+            raise ValueError(f"estimate {self.name!r}: its low {self.low} lies above its high {self.high}; swap them")
         return self
 
+    @classmethod
+    def of(cls, name: str, number: WithLimits, row: Row, **more: Any) -> Self:
+        """A number with limits, such as an interval of the statistics, as an estimate."""
+        if hasattr(number, "level"):
+            more.setdefault("level", number.level)
+        return cls(name=name, value=number.value, low=number.low, high=number.high, reason=number.reason, row=row, **more)
+
     def __str__(self) -> str:
-        return _one_estimate(self)
+        parts = (f"{self.name} {_interval(self)}", _p(self.p))
+        return ", ".join(part for part in parts if part)
 
 
 class Check(_Data):
-    """A condition under which the finding can be believed.
+    """A condition that must hold for the finding to be believed.
 
     Parameters
     ----------
-    id : its stable name in code, for whoever asks about one check; never shown
     passed : None where it could not be judged
     decides : whether failing it makes the verdict `inconclusive`
+    id : stable name by which code asks for this check; never shown
     """
 
     name: Text
@@ -144,53 +172,29 @@ class _Exhibit(_Data):
     caption: str = ""
     reason: str = ""
 
-    @model_validator(mode="before")
     @classmethod
-    def _undefined_is_counted(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        fields, odd = _without_odd(plain(given))
-        odd += sum(y is None for curve in _curves(fields.get("series")) for y in curve.y)
-        if odd and not fields.get("reason"):
-            fields["reason"] = "1 value is undefined" if odd == 1 else f"{odd} values are undefined"
-        return fields
-
-
-class WithLimits(Protocol):
-    """A number with its limits, and a reason where it is undefined: what intervals and estimates have in common."""
-
-    @property
-    def value(self) -> float | None: ...
-
-    @property
-    def low(self) -> float | None: ...
-
-    @property
-    def high(self) -> float | None: ...
-
-    @property
-    def reason(self) -> str: ...
+    def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
+        count = sum(len(kinds) for kinds in undefined.values())
+        series = fields.get("series")
+        if isinstance(series, dict):  # curves that were built beforehand have None in place of NaN
+            count += sum(curve.y.count(None) for curve in series.values() if isinstance(curve, Curve))
+        if count and not fields.get("reason"):
+            fields["reason"] = "1 value is undefined" if count == 1 else f"{count} values are undefined"
 
 
 class Cell(_Data):
-    """A number in a table that has an interval, or a reason why there is none."""
+    """A number in a table with its interval, or the reason why it is undefined."""
 
     value: Number
     low: Number = None
     high: Number = None
     reason: str = ""
 
-    @model_validator(mode="before")
     @classmethod
-    def _undefined_has_a_reason(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        fields = plain(given)
-        odd = _oddity(fields.get("value")) if _is_odd(fields.get("value")) else ""
-        fields = _without_odd(fields)[0]
+    def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
         if fields.get("value") is None and not fields.get("reason"):
-            fields["reason"] = odd or "no value was given"
-        return fields
+            kinds = undefined.get("value")
+            fields["reason"] = kinds[0] if kinds else "no value was given"
 
     @model_validator(mode="after")
     def _limits_are_in_order(self) -> Self:
@@ -254,11 +258,11 @@ class Bars(_Exhibit):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for what, bunch in (("series", self.series), ("low", self.low), ("high", self.high)):
-            for name, values in bunch.items():
+        for what, named in (("series", self.series), ("low", self.low), ("high", self.high)):
+            for name, values in named.items():
                 _same_length(f"{what} {name!r} of bars {self.title!r}", values, "labels", self.labels)
                 if name not in self.series:
-                    raise ValueError(f"bars {self.title!r} have a {what} for {name!r}, which is no series ({list(self.series)})")
+                    raise ValueError(f"bars {self.title!r} have a {what} for {name!r}, but the series are {list(self.series)}")
         for name in self.low.keys() & self.high.keys():
             _in_order(f"series {name!r} of bars {self.title!r}", self.low[name], self.high[name])
         return self
@@ -314,8 +318,11 @@ class Curves(_Plane):
     @field_validator("series", mode="before")
     @classmethod
     def _arrays_are_curves(cls, given: Any) -> Any:
-        bunch = given if isinstance(given, Mapping) else {"": given}
-        return {name: curve if isinstance(curve, Mapping | Curve) else {"y": curve} for name, curve in bunch.items()}
+        curves = dict(given) if isinstance(given, Mapping) else {"": given}
+        for name, curve in curves.items():
+            if not isinstance(curve, Mapping | Curve):
+                curves[name] = {"y": curve}
+        return curves
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -326,12 +333,12 @@ class Curves(_Plane):
                     _same_length(f"series {name!r} of curves {self.title!r}", part, "x values", x)
             if curve.low is not None and curve.high is not None:
                 _in_order(f"series {name!r} of curves {self.title!r}", curve.low, curve.high)
-        if len({isinstance(x, str) for x in self._all_x() if x is not None}) > 1:
+        every_x = list(self.x)
+        for curve in self.series.values():
+            every_x += curve.x or ()
+        if len({isinstance(x, str) for x in every_x if x is not None}) > 1:
             raise ValueError(f"curves {self.title!r} mix numbers and texts on the x axis; use one of them")
         return self
-
-    def _all_x(self) -> list[float | str | None]:
-        return [x for row in (self.x, *(curve.x or () for curve in self.series.values())) for x in row]
 
 
 class Scatter(_Plane):
@@ -341,7 +348,7 @@ class Scatter(_Plane):
     ----------
     x : numbers, or names, at which groups stand side by side
     boxes : draw quartiles and median of every group at every name
-    hollow : groups whose points are not filled, for those that do not count
+    hollow : groups drawn with hollow marks because they do not count
     """
 
     kind: Literal["scatter"] = "scatter"
@@ -367,9 +374,9 @@ class Heatmap(_Exhibit):
     Parameters
     ----------
     values : (rows, columns)
-    low, high : (rows, columns) limits of the intervals, where there are some; a cell whose interval holds `centre` is marked
-    background : PNG bytes, base64 text or an image array (at most 512 pixels) that the grid covers exactly
-    scale : "diverging" runs both ways from `centre`
+    low, high : (rows, columns) limits of the intervals, if any; a cell whose interval contains `centre` is marked
+    background : PNG bytes, base64 text or an image array (at most 512 pixels) under the grid, which covers it exactly
+    scale : "diverging" has two colours that part at `centre`
     """
 
     kind: Literal["heatmap"] = "heatmap"
@@ -399,7 +406,7 @@ class Heatmap(_Exhibit):
         for number, row in enumerate(self.values):
             _same_length(f"row {number} of heatmap {self.title!r}", row, "columns", self.values[0])
         if bool(self.low) != bool(self.high):
-            raise ValueError(f"heatmap {self.title!r} has one limit of its intervals and not the other")
+            raise ValueError(f"heatmap {self.title!r} has only one limit of its intervals; give both low and high, or neither")
         for what, limits in (("low", self.low), ("high", self.high)) if self.low else ():
             _same_length(f"{what} of heatmap {self.title!r}", limits, "rows", self.values)
             for number, row in enumerate(limits):
@@ -417,7 +424,7 @@ class Picture(_Data):
     Parameters
     ----------
     png : PNG bytes, base64 text, or an array (h, w) or (h, w, c), uint8 or float in [0, 1], which is shrunk to 128 pixels
-    values : numbers by which the gallery can be sorted
+    values : numbers by which a reader can sort the gallery
     """
 
     png: str
@@ -429,13 +436,12 @@ class Picture(_Data):
     @classmethod
     def _encode(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and "png" in given:
-            rest = _without_odd(plain({key: value for key, value in given.items() if key != "png"}))[0]
-            return {**rest, "png": png(given["png"], PICTURE_PIXELS)}
+            return {**given, "png": png(given["png"], PICTURE_PIXELS)}
         return given
 
 
 class Gallery(_Exhibit):
-    """At most 60 small pictures; `sort` names the value by which they are first sorted, largest first."""
+    """At most 60 small pictures; `sort` names the value by which they are sorted at first, largest first."""
 
     kind: Literal["gallery"] = "gallery"
     items: Annotated[tuple[Picture, ...], Field(max_length=MAX_PICTURES)]
@@ -443,7 +449,9 @@ class Gallery(_Exhibit):
 
     @model_validator(mode="after")
     def _sort_is_known(self) -> Self:
-        known = {name for item in self.items for name in item.values}
+        known: set[str] = set()
+        for item in self.items:
+            known.update(item.values)
         if self.sort and self.items and self.sort not in known:
             raise ValueError(f"gallery {self.title!r} is sorted by {self.sort!r} but its pictures have {sorted(known)}")
         return self
@@ -456,7 +464,7 @@ Exhibit: TypeAlias = Annotated[Table | Bars | Curves | Scatter | Heatmap | Galle
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a result may depend on, as installed; nothing is imported."""
+    """Installed versions of the packages that a result may depend on; none of them is imported."""
     found = {}
     for name in ("rightreasons", "numpy", "scipy", "scikit-learn", "pandas", "torch", "timm"):
         try:
@@ -471,13 +479,14 @@ class Finding(_Data):
 
     Parameters
     ----------
-    name : the audit's table in the study; the file's name
-    row : the row of evidence where the verdict counts
-    verdict : None for an audit that describes, and for one that did not run
+    name : the audit's table in the study; also the name of the file
+    row : the row of evidence in which the verdict counts
+    verdict : None for an audit that only describes, and for one that did not run
     sentence : the verdict in one plain sentence
-    estimates : the first is the one that the page shows beside the verdict
+    estimates : the page shows the first one beside the verdict
     settings : all settings, defaults included
-    not_run : the reason, where the audit was asked for and did not run
+    not_run : why the audit did not run, if it was asked for and could not
+    lacks : the missing data for which it did not run, as a word that code can ask for; empty where it is something else
     """
 
     name: Annotated[Text, Field(min_length=1)]
@@ -499,6 +508,7 @@ class Finding(_Data):
     seed: int | None = None
     seconds: Number = None
     not_run: str = ""
+    lacks: Lack = ""
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     SUFFIX: ClassVar[str] = ".json"
@@ -507,7 +517,7 @@ class Finding(_Data):
     @classmethod
     def _settings_are_finite(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and isinstance(given.get("settings"), Mapping):
-            return {**given, "settings": _without_odd(plain(given["settings"]), replace=str)[0]}
+            return {**given, "settings": _finite(plain(given["settings"]), [], replace=str)}
         return given
 
     @model_validator(mode="after")
@@ -533,15 +543,14 @@ class Finding(_Data):
             raise DataError(f"not a finding: the text is not JSON ({error})") from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the whole"
-            raise DataError(f"not a finding: {where}: {first['msg']} ({error.error_count()} problem(s) in all)") from error
+            where = ".".join(map(str, first["loc"])) or "the file"
+            count = error.error_count()
+            more = "" if count == 1 else f" (the first of {count} problems)"
+            raise DataError(f"not a finding: {where}: {first['msg']}{more}") from error
 
     def save(self, folder: str | Path) -> Path:
-        """Write `folder/findings/<name>.json` under a temporary name and rename it; returns the path."""
-        path = Path(folder) / "findings" / (file_name(self.name) + self.SUFFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, self.to_json())
-        return path
+        """Write `folder/findings/<name>.json`, whole or not at all; returns its path."""
+        return write(Path(folder) / "findings" / (file_name(self.name) + self.SUFFIX), self.to_json())
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -554,13 +563,11 @@ class Finding(_Data):
 
     @classmethod
     def read_all(cls, folder: str | Path) -> list[Self]:
-        """Every finding of `folder/findings` (or of a folder of findings itself), sorted by file name."""
+        """Every finding in `folder/findings`, or in `folder` itself if it has no such subfolder, sorted by file name."""
         inner = Path(folder) / "findings"
         paths = sorted((inner if inner.is_dir() else Path(folder)).glob("*" + cls.SUFFIX))
         if not paths:
-            raise DataError(
-                f"no findings (*{cls.SUFFIX}) in {str(folder)!r}; run an audit first, or name the folder that has them"
-            )
+            raise DataError(f"no findings (*{cls.SUFFIX}) in {str(folder)!r}; run an audit first, or name the folder with them")
         return [cls.read(path) for path in paths]
 
     @classmethod
@@ -583,32 +590,22 @@ class Finding(_Data):
         return as_line(line)
 
     def _repr_html_(self) -> str:
-        cell = "<td style='text-align:left;padding:2px 12px 2px 0'>{}</td>"
-        rows = [[estimate.name, _interval(estimate), _p(estimate.p), estimate.note] for estimate in self.estimates]
-        rows += [
-            [check.name, {True: "passed", False: "failed", None: "unknown"}[check.passed], "", check.note]
-            for check in self.checks
-        ]
-        body = "".join("<tr>" + "".join(cell.format(html.escape(text)) for text in row) + "</tr>" for row in rows)
+        states = {True: "passed", False: "failed", None: "unknown"}
+        rows = [(e.name, _interval(e), _p(e.p), e.note) for e in self.estimates]
+        rows += [(check.name, states[check.passed], "", check.note) for check in self.checks]
         sentence = f"not run: {self.not_run}" if self.not_run else self.sentence
-        return (
-            f"<div><p><strong>{html.escape(self.headline)}</strong> · {html.escape(self.row)} · {html.escape(self.question)}</p>"
-            f"<p>{html.escape(sentence)}</p><table>{body}</table></div>"
-        )
+        return as_html((self.headline, self.row, self.question), sentence, rows)
 
 
 def not_run(name: str, audit: str, question: str, row: Row, reason: str, **fields: Any) -> Finding:
-    """A finding of an audit that was asked for and did not run, with the reason that the page shows."""
+    """The finding of an audit that was asked for and did not run, with the reason that the page shows."""
     if not reason.strip():
-        raise DataError(f"finding {name!r} did not run and says no reason; give one")
+        raise DataError(f"finding {name!r} did not run and gives no reason; give one")
     return Finding(name=name, audit=audit, question=question, row=row, not_run=reason, **fields)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the edges
-
-
 def plain(value: Any) -> Any:
-    """Plain Python data (what JSON can hold, NaN included) of numpy, torch and pandas values, paths, dates and dataclasses."""
+    """Numpy, torch and pandas values, paths, dates and dataclasses as plain Python data: what JSON can hold, and NaN."""
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, str):  # a name from the file system may hold lone surrogates, which UTF-8 cannot
@@ -627,9 +624,9 @@ def plain(value: Any) -> Any:
 def _plain_object(value: Any) -> Any:
     if isinstance(value, Enum):
         return plain(value.value)
-    if callable(getattr(value, "tolist", None)):
+    if callable(getattr(value, "tolist", None)):  # arrays and scalars of numpy, torch and pandas
         return plain(value.tolist())
-    if isinstance(value, Path | os.PathLike):
+    if isinstance(value, os.PathLike):
         return plain(os.fspath(value))
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -638,40 +635,30 @@ def _plain_object(value: Any) -> Any:
     if isinstance(value, bytes):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, float | int):
+    return _plain_number_or_list(value)
+
+
+def _plain_number_or_list(value: Any) -> Any:
+    if isinstance(value, float | int):  # of a subclass
         return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     raise ValueError(f"{value!r} of type {type(value).__name__} cannot be written into a finding; give numbers, texts or lists")
 
 
-def _is_odd(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _oddity(value: float) -> str:
-    return "not a number" if math.isnan(value) else "infinite"
-
-
-def _without_odd(value: Any, replace: Callable[[float], Any] = lambda odd: None) -> tuple[Any, int]:
-    """Plain data with NaN and infinity replaced, and how many there were."""
-    if _is_odd(value):
-        return replace(value), 1
+def _finite(value: Any, undefined: list[str], replace: Callable[[float], Any] | None = None) -> Any:
+    """Plain data with None, or `replace(value)`, for NaN and infinity; `undefined` collects which of the two each was."""
+    if isinstance(value, float) and not math.isfinite(value):
+        undefined.append("not a number" if math.isnan(value) else "infinite")
+        return None if replace is None else replace(value)
     if isinstance(value, dict):
-        pairs = {key: _without_odd(item, replace) for key, item in value.items()}
-        return {key: item for key, (item, _) in pairs.items()}, sum(count for _, count in pairs.values())
+        return {key: _finite(item, undefined, replace) for key, item in value.items()}
     if isinstance(value, list):
-        items = [_without_odd(item, replace) for item in value]
-        return [item for item, _ in items], sum(count for _, count in items)
-    return value, 0
-
-
-def _curves(series: Any) -> list[Curve]:
-    """Curves that were made before the exhibit that holds them, with None for their NaN."""
-    return [curve for curve in series.values() if isinstance(curve, Curve)] if isinstance(series, dict) else []
+        return [_finite(item, undefined, replace) for item in value]
+    return value
 
 
 def _same_length(what: str, values: Any, other: str, reference: Any) -> None:
@@ -685,66 +672,9 @@ def _in_order(what: str, low: Numbers, high: Numbers) -> None:
             raise ValueError(f"{what}: low {below} lies above high {above} at position {number}; swap them")
 
 
-def png(picture: Any, pixels: int = PICTURE_PIXELS) -> str:
-    """Base64 text of a PNG of at most `pixels` a side: of PNG bytes, of base64 text, or of an image array, shrunk to fit.
-
-    Parameters
-    ----------
-    picture : bytes, str, or array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4), uint8 or float in [0, 1]
-    """
-    if isinstance(picture, str | bytes | bytearray):
-        return _checked_png(picture, pixels)
-    image = Image.fromarray(_bytes_of_pixels(np.asarray(picture)))
-    image.thumbnail((pixels, pixels), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _checked_png(picture: str | bytes | bytearray, pixels: int) -> str:
-    try:
-        raw = base64.b64decode(picture, validate=True) if isinstance(picture, str) else bytes(picture)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"a picture's text is not base64 ({error}); give PNG bytes, their base64 text or an array") from error
-    if raw[:8] != b"\x89PNG\r\n\x1a\n" or raw[12:16] != b"IHDR" or len(raw) < 33:
-        raise ValueError(f"a picture begins with {raw[:8]!r}, which is not PNG; give PNG bytes, their base64 text or an array")
-    width, height = struct.unpack(">II", raw[16:24])
-    if not 0 < max(width, height) <= pixels:
-        raise ValueError(
-            f"a picture is {width} x {height} pixels, at most {pixels} a side are kept; shrink it, or give the array"
-        )
-    if len(raw) > (limit := 8 * pixels * pixels + 65_536):  # 16-bit RGBA that does not compress, and room for headers
-        raise ValueError(f"a picture has {len(raw)} bytes, at most {limit} are kept; write it without metadata")
-    return base64.b64encode(raw).decode("ascii")
-
-
-def _bytes_of_pixels(array: np.ndarray) -> np.ndarray:
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim not in (2, 3) or array.size == 0 or (array.ndim == 3 and array.shape[2] not in (3, 4)):
-        raise ValueError(f"a picture has shape {array.shape}; expected (h, w), (h, w, 3) or (h, w, 4)")
-    if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
-    if array.dtype == bool:
-        return array.astype(np.uint8) * np.uint8(255)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise ValueError(f"a picture has type {array.dtype}; expected uint8, or float in [0, 1]")
-    return np.round(np.clip(np.nan_to_num(array), 0, 1) * 255).astype(np.uint8)
-
-
-def as_line(text: str) -> str:
-    """On one line, with nothing in it that moves a terminal's cursor or turns the direction of what follows."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+", " ", text)
-
-
-def as_xml(text: str) -> str:
-    """What XML 1.0 can hold: control characters and lone surrogates have no place in it."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
-
-
 def file_name(name: str) -> str:
-    """A file name that every system takes: odd characters as %XX, long names cut and given a hash."""
-    encoded = "".join(f"%{ord(c):02X}" if ord(c) < 32 or c in '/\\:*?"<>|%\x7f' else c for c in name)
+    """A file name that every system accepts: special characters as %XX, long names cut and given a hash."""
+    encoded = re.sub(r'[\x00-\x1f/\\:*?"<>|%\x7f]', lambda match: f"%{ord(match.group()):02X}", name)
     if encoded.startswith((".", " ")):
         encoded = f"%{ord(encoded[0]):02X}" + encoded[1:]
     if len(encoded.encode()) <= 180:
@@ -768,7 +698,3 @@ def _interval(estimate: Estimate) -> str:
     limits = ["?" if limit is None else _short(limit) for limit in (estimate.low, estimate.high)]
     interval = "" if limits == ["?", "?"] else f" [{limits[0]}, {limits[1]}]"
     return f"{_short(estimate.value)}{interval}"
-
-
-def _one_estimate(estimate: Estimate) -> str:
-    return ", ".join(part for part in (f"{estimate.name} {_interval(estimate)}", _p(estimate.p)) if part)
