@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rightreasons import families
-from rightreasons.models.extraction import extract, named_cohorts
+from rightreasons.extraction import extract, named_cohorts
 from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import Study

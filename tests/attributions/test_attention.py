@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from rightreasons.attributions import attention, rollout  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
-from rightreasons.models import recipes  # noqa: E402
+from rightreasons.extraction import recipes  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -14,11 +14,13 @@ torch = pytest.importorskip("torch")
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import gradient_scaling, mitigate  # noqa: E402
-from rightreasons.mitigations._contract import completed, fresh, read, seed_of  # noqa: E402
 from rightreasons.mitigations.gradient_scaling import Branch, WithAttributes, scaled, scales  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.grouped_rows import completed, seed_of  # noqa: E402
 from rightreasons.models.many import TwoHeads, batch_rows, fit_many  # noqa: E402
+from rightreasons.models.starting import fresh  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 from rightreasons.stats import probes  # noqa: E402
 

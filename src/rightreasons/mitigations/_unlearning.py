@@ -22,21 +22,13 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import SettingError
 from rightreasons.evidence import as_outputs
+from rightreasons.extraction import read
+from rightreasons.mitigations import handed_on
 from rightreasons.mitigations._association import Association, Unlearning, fit_association
-from rightreasons.mitigations._contract import (
-    Rows,
-    Select,
-    completed,
-    grouped,
-    handed_on,
-    read,
-    score,
-    seed_of,
-    selection,
-)
 from rightreasons.mitigations._training import Training
-from rightreasons.models._plan import write
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Rows, Select, completed, grouped, score, seed_of, selection
+from rightreasons.models.trained import save_state
 from rightreasons.models.training import train
 from rightreasons.stats import groups
 
@@ -219,8 +211,7 @@ def remembered(folder: Path | None, name: str, key: str, make: Callable[[], dict
         if stored["key"] == key:
             return dict(stored["made"])
     made = {part: tensor.cpu() for part, tensor in make().items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    write(file, lambda stream: torch.save({"key": key, "made": made}, stream))
+    save_state(file, {"key": key, "made": made})
     return made
 
 

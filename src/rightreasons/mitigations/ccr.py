@@ -20,21 +20,15 @@ from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, Severities
 from rightreasons.audits._sdi_severities import severities as read_severities
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.extraction import read
 from rightreasons.families import member
-from rightreasons.mitigations._contract import (
-    completed,
-    fresh,
-    handed_on,
-    labelled,
-    read,
-    seed_of,
-    selection,
-    settings_in,
-)
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.mitigations._training import Training, trains
-from rightreasons.models._plan import Metric
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import completed, labelled, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import CURVES, Batch, train
+from rightreasons.models.training_plan import Metric
 from rightreasons.stats.groups import auc
 
 STARTS = "start"
@@ -88,7 +82,7 @@ def mitigate(
     severities : file of `perturbations.calibration`; without it reference severities
     operators : nuisance operators to use. By default those on which the calibration's baseline depends, where there are such:
         the others take content with them and give nothing back. Else all
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     """
     tried = sorted((float(s) for s in ([strength] if strength is not None else strengths)), reverse=True)
     if not tried or min(tried) < 0 or min(representation, prediction, sensitivity, margin) < 0:
@@ -96,7 +90,22 @@ def mitigate(
             f"strength={strength}, strengths={list(strengths)}, representation={representation}, prediction={prediction}, "
             f"sensitivity={sensitivity}, margin={margin}: give numbers of at least 0, and one strength or more"
         )
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute,
+        strength=strength,
+        strengths=strengths,
+        representation=representation,
+        prediction=prediction,
+        sensitivity=sensitivity,
+        margin=margin,
+        normalised=normalised,
+        focus=focus,
+        severities=severities,
+        operators=operators,
+        start=start,
+        select=select,
+        **training,
+    )
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)

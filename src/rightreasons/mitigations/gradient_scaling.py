@@ -23,10 +23,12 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.families import suggest
-from rightreasons.mitigations._contract import SELECTED, completed, fresh, handed_on, seed_of, settings_in
+from rightreasons.mitigations import SELECTED, card_settings, handed_on
 from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import completed, seed_of
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
 from rightreasons.stats.resampling import task_rng
 
@@ -65,11 +67,22 @@ def mitigate(
     balance : also multiply it by what a constant answer costs on the label over what it costs on the attribute
     divisor : of a continuous attribute's squared error: its training variance, or a number (the paper's 100 for years)
     hidden : widths of the branch's hidden layers
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     select : metric of the val rows that chooses the epoch. The attribute plays no part in it by default: a sweep asks what the
         gradient does, and a choice by the worst group would do some of it
     """
-    asked = _asked(classifier, cohort, settings_in(mitigate, locals()), rng)
+    settings = card_settings(
+        attribute=attribute,
+        scale=scale,
+        weight=weight,
+        balance=balance,
+        divisor=divisor,
+        hidden=hidden,
+        start=start,
+        select=select,
+        **training,
+    )
+    asked = _asked(classifier, cohort, settings, rng)
     return asked.handed_on(train(asked.start, asked.cohort, **{**training, **asked.training}))
 
 
@@ -93,7 +106,7 @@ def together(
     usual = families.settings_of(mitigate)
     full = [{**usual, **own} for own in settings]
     made = [
-        _asked(model, cohort, settings_in(mitigate, own), rng, always=True)
+        _asked(model, cohort, card_settings(**{key: own[key] for key in usual}), rng, always=True)
         for model, own, rng in zip(classifiers, full, rngs, strict=True)
     ]
     running = [{key: own[key] for key in ("device", "workers", "cache")} for own in full]

@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.evidence import as_outputs
-from rightreasons.mitigations._contract import Select, completed, fresh, handed_on, seed_of, selection, settings_in
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.mitigations._training import Training, trains
-from rightreasons.models._plan import write
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
 
 STARTS = "start"
@@ -57,7 +59,7 @@ def mitigate(
         class to class between epochs; at this one they settle on the rows that disagree with what is learnt first.
     upweight : lambda
     weight : "copies": an error counts as lambda + 1 copies of its row, as in the released code; "paper": as lambda
-    start : starting weights of both stages, see `_contract.fresh`
+    start : starting weights of both stages, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
     folder : stage one and every pair have a folder in it, and what is finished there is not done again
     """
@@ -66,7 +68,16 @@ def mitigate(
             f"early={list(early)}, upweight={list(upweight)}, weight={weight!r}: give epochs of at least 1, upweights above 0, "
             "and copies or paper"
         )
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute,
+        early=early,
+        early_lr=early_lr,
+        upweight=upweight,
+        weight=weight,
+        start=start,
+        select=select,
+        **training,
+    )
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)
@@ -113,7 +124,7 @@ def early_errors(
         wrong = sorted(map(str, rows.id[_predicted(model, rows, training["batch"]) != y]))
         seen[epoch] = frozenset(wrong)
         if folder is not None:
-            write(_errors_file(folder, epoch), lambda stream: stream.write(json.dumps(wrong).encode()))
+            files.write(_errors_file(folder, epoch), json.dumps(wrong))
 
     wanted = sorted(set(map(int, early)))
     # An epoch more than needed: the weights after T epochs are those at the beginning of the next.

@@ -19,8 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import ModelError, SettingError
+from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association
-from rightreasons.mitigations._contract import settings_in
 from rightreasons.mitigations._unlearning import Candidate, Running, Start, begin, finish, refuse_share, strengths
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -61,7 +61,7 @@ def mitigate(
     chunk : rows whose gradients are held at a time; None: as many as 128 million numbers hold. 1 takes row after row without
         `torch.func.vmap`, for networks that it cannot take
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, alpha=alpha, damping=damping, rows=rows, keep=keep, batch=batch, chunk=chunk)
     refuse_share("keep", keep)
     alphas, dampings = strengths("alpha", alpha), strengths("damping", damping)
     for name, value in (("rows", rows), ("chunk", chunk)):

@@ -13,9 +13,9 @@ from rightreasons.audits import _art_layers
 from rightreasons.audits._art_runs import Procedure
 from rightreasons.errors import ModelError, NotRun, SettingError
 from rightreasons.evidence import Evidence
-from rightreasons.models import _cut
+from rightreasons.models import forward
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.recipes import Pass
+from rightreasons.models.passes import Pass
 from rightreasons.perturbations import Perturbation
 from rightreasons.stats.restoration import Directions
 
@@ -144,7 +144,7 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
         changed = output + moved.view(shape)
         return (changed, *made[1:]) if isinstance(made, tuple) else changed
 
-    handle = _cut.layer(classifier.module, name).register_forward_hook(hook)
+    handle = forward.layer(classifier.module, name).register_forward_hook(hook)
     try:
         return classifier.read(x)
     finally:
@@ -166,4 +166,4 @@ def _all(batch: Pass) -> Tensor:
 
 
 def _check(classifier: Classifier, name: str) -> None:
-    _cut.layer(classifier.module, name)
+    forward.layer(classifier.module, name)

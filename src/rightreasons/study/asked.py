@@ -10,10 +10,10 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.errors import SettingError
+from rightreasons.extraction import extract, named_cohorts
 from rightreasons.files import write
 from rightreasons.findings import Finding
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import toml
 from rightreasons.study.choose import Depth, choose

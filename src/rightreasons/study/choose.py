@@ -10,8 +10,8 @@ from rightreasons import families
 from rightreasons.audits import Need, Role, needs_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.extraction import refusal
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import refusal
 from rightreasons.study.references import declared
 from rightreasons.study.roles import TEST
 

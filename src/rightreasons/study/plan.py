@@ -24,10 +24,10 @@ from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import DataError, SettingError
+from rightreasons.extraction import extract
 from rightreasons.families import suggest
 from rightreasons.files import write, write_json
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import curves, engines, overall, regimes, severities
 from rightreasons.study.performance import performance

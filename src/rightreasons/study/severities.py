@@ -12,7 +12,7 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.errors import SettingError
-from rightreasons.perturbations.calibration import calibrate
+from rightreasons.extraction.severities import calibrate
 from rightreasons.study.regimes import Named, Point, refuse_unknown
 
 OWN = ("baseline", "reference")

@@ -27,14 +27,14 @@ from rightreasons.audits import Need, Role
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, EvidenceError, ModelError, NotRun, SettingError, TrainingError
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract, named_cohorts
+from rightreasons.extraction.severities import calibrate
 from rightreasons.findings import Finding, file_name, not_run
 from rightreasons.mitigations import gradient_scaling, mitigate
-from rightreasons.mitigations._contract import fresh
 from rightreasons.models import batched
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract, named_cohorts
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.progress import track
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng

@@ -15,9 +15,10 @@ from rightreasons.audits._sdi_severities import CONTENT, DEPENDS, EXCLUDED, FIEL
 from rightreasons.data import images  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.extraction import severities as calibration  # noqa: E402
+from rightreasons.extraction.severities import bisect, calibrate  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.perturbations import calibration, nuisance  # noqa: E402
-from rightreasons.perturbations.calibration import bisect, calibrate  # noqa: E402
+from rightreasons.perturbations import nuisance  # noqa: E402
 
 SIDE = 24
 
