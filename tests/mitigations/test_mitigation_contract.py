@@ -14,11 +14,11 @@ from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
 from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import _check, mitigate  # noqa: E402
-from rightreasons.mitigations._training import Training, trains  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.grouped_rows import audit_half, every_group, grouped, selection  # noqa: E402
 from rightreasons.models.starting import fresh  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
+from rightreasons.models.training_keywords import Training, trains  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

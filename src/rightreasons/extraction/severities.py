@@ -19,7 +19,7 @@ from rightreasons.findings import png
 from rightreasons.head import outputs_for
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
-from rightreasons.perturbations._fields import field_of_view
+from rightreasons.perturbations import field_of_view
 from rightreasons.progress import track
 from rightreasons.stats.groups import auc
 

@@ -25,11 +25,11 @@ from rightreasons.evidence import as_outputs
 from rightreasons.extraction import read
 from rightreasons.mitigations import handed_on
 from rightreasons.mitigations._association import Association, Unlearning, fit_association
-from rightreasons.mitigations._training import Training
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Rows, Select, completed, grouped, score, seed_of, selection
 from rightreasons.models.trained import save_state
 from rightreasons.models.training import train
+from rightreasons.models.training_keywords import Training
 from rightreasons.stats import groups
 
 Candidate = tuple[Classifier, dict[str, Any]]  # a model, and the settings that made it

@@ -23,11 +23,11 @@ from rightreasons.errors import SettingError
 from rightreasons.extraction import read
 from rightreasons.families import member
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import completed, labelled, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import CURVES, Batch, train
+from rightreasons.models.training_keywords import Training, trains
 from rightreasons.models.training_plan import Metric
 from rightreasons.stats.groups import auc
 

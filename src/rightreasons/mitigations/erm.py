@@ -8,11 +8,11 @@ import numpy as np
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 

@@ -24,12 +24,12 @@ from rightreasons.errors import DataError, SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.families import suggest
 from rightreasons.mitigations import SELECTED, card_settings, handed_on
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import completed, seed_of
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
+from rightreasons.models.training_keywords import Training, trains
 from rightreasons.stats.resampling import task_rng
 
 STARTS = "start"

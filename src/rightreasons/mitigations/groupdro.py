@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 

@@ -21,12 +21,12 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 

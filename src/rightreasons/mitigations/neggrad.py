@@ -16,10 +16,10 @@ from torch import Tensor
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Unlearning
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from rightreasons.data.cohort import Cohort
 from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association, Unlearning
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, Start, begin, finish, refuse_share, remembered, strengths, tuned
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 

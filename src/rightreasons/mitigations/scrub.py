@@ -21,10 +21,10 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association, Unlearning
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 

@@ -27,10 +27,10 @@ from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
 from rightreasons.models._examples import Examples, examples
 from rightreasons.models._meter import Meter
-from rightreasons.models._stacked import StackedOptimizer, schedule_factors
 from rightreasons.models._stacked_network import Seen, StackedNetwork, differing_numbers, put, why_not
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.running import device_of, generator_of, on_threads, own_randomness
+from rightreasons.models.stacked_optimizer import StackedOptimizer, schedule_factors
 from rightreasons.models.trained import Given, Outcome, ask_objective, copied, finish, finished, save_curves, save_state
 from rightreasons.models.training import (
     Augment,

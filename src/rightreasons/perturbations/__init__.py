@@ -22,11 +22,15 @@ import torch
 
 from rightreasons import families
 from rightreasons.errors import SettingError
+from rightreasons.perturbations._fields import field_of_view
 
 if TYPE_CHECKING:
     from rightreasons.evidence import Evidence
     from rightreasons.models.classifier import Classifier
     from rightreasons.models.passes import Pass
+
+
+__all__ = ["Perturbation", "field_of_view", "find", "generator", "seeds"]
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,6 @@ class Progress:
     a_minute: float | None
     seconds_left: float | None
 
-    @property
-    def is_running(self) -> bool:
-        return bool(self.running)
-
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "running": self.running[:SHOWN_UNITS], "failed": self.failed[:SHOWN_UNITS],
                            "running_count": len(self.running), "failed_count": len(self.failed)})  # fmt: skip
