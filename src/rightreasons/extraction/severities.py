@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,66 +66,88 @@ def calibrate(
     out : where the JSON goes; one that is there, of the same baseline and rows, is read and not made again
     example : which of the rows the gallery shows
     """
-    chosen = tuple(REFERENCE) if operators is None else tuple(operators)
-    for name in (*chosen, *(references or {})):
+    own_references = dict(references or {})
+    names = tuple(REFERENCE) if operators is None else tuple(operators)
+    for name in (*names, *own_references):
         if name not in REFERENCE:
             raise SettingError(f"no nuisance operator {name!r}; {suggest(name, REFERENCE)}")
-    tops = {**REFERENCE, **(references or {})}
     rows = _validation(cohort, most)
-    told = replace(
-        Severities(
-            (), True, baseline.fingerprint, "" if reference is None else reference.fingerprint, rows.fingerprint, len(rows)
-        ),
+    asked = Severities(
+        (),
+        True,
+        baseline.fingerprint,
+        "" if reference is None else reference.fingerprint,
+        rows.fingerprint,
+        len(rows),
         tolerance=tolerance,
-        references=dict(references or {}),
+        references=own_references,
     )
     if out is not None and Path(out).exists():
-        return _same(Severities.read(out), told, out)
+        return _same(Severities.read(out), asked, out)
     stage = _Stage(baseline, rows, reference, batch)
-    found = [_calibrated(stage, name, tops[name], tolerance, exclude) for name in track(chosen, "calibrate severities")]
+    severity_of = {**REFERENCE, **own_references}
+    calibrated = [
+        _calibrated(stage, name, severity_of[name], tolerance, exclude) for name in track(names, "calibrate severities")
+    ]
     curves = {name: stage.curve(name) for name in CONTENT}
-    matched = tuple(replace(o, content=_matched(o.change, curves)) for o in found)
-    made = replace(
-        told, operators=matched, auc=stage.auc, auc_reference=stage.auc_reference, pictures=stage.pictures(found, example)
+    severities = replace(
+        asked,
+        operators=tuple(replace(operator, content=_matched(operator.change, curves)) for operator in calibrated),
+        auc=stage.auc,
+        auc_reference=stage.auc_reference,
+        pictures=stage.pictures(calibrated, example),
     )
     if out is not None:
-        made.save(out)
-    return made
+        severities.save(out)
+    return severities
 
 
 # ---- one operator --------------------------------------------------------------------------------------------------------
 
 
 def _calibrated(stage: _Stage, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
-    change, inside = stage.change(name, top), stage.inside(name, top)
+    """The severity of one operator, at most `top` (s_ref), with what became of it and why."""
+    change = stage.change(name, top)
     if change < UNCHANGED:
         return Severity(name, top, {}, EXCLUDED, change=change, reason="it changes nothing in these images")
-    drop, known = stage.drop(name, top), stage.drop_reference(name, top)
+    drop, drop_reference = stage.drop(name, top), stage.drop_reference(name, top)
+    inside = stage.inside(name, top)
+    at_top = partial(Severity, name, top, {}, drop=drop, drop_reference=drop_reference, change=change)
     # A baseline that lives on the cue does not notice content that is destroyed; the reference does.
-    if drop <= tolerance and (known is None or known <= tolerance or exclude):
-        return Severity(name, top, {}, KEPT, drop=drop, drop_reference=known, change=change)
+    if drop <= tolerance and (drop_reference is None or drop_reference <= tolerance or exclude):
+        return at_top(KEPT)
     if exclude:
-        why = f"the baseline's AUC falls by {drop:.3f} at s_ref"
-        return Severity(name, top, {}, EXCLUDED, drop=drop, drop_reference=known, change=change, reason=why)
+        return at_top(EXCLUDED, reason=f"the baseline's AUC falls by {drop:.3f} at s_ref")
     if drop > tolerance and inside is not None and inside < UNTOUCHED:
-        why = "the object's mask is untouched"
-        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
-    if known is not None and known <= tolerance:
-        why = "the cue-balanced reference keeps its AUC"
-        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
-    if known is not None:  # what destroys content for the reference sets the severity
+        return at_top(DEPENDS, reason="the object's mask is untouched")
+    if drop_reference is not None and drop_reference <= tolerance:
+        return at_top(DEPENDS, reason="the cue-balanced reference keeps its AUC")
+    if drop_reference is not None:  # what destroys content for the reference sets the severity
         severity = bisect(lambda s: float(stage.drop_reference(name, s) or 0.0), top, tolerance)
-        resolved = True
+        is_resolved = True
     else:
         severity = bisect(lambda s: stage.drop(name, s), top, tolerance)
-        resolved = inside is not None
+        is_resolved = inside is not None
     if np.isnan(severity):
-        why = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
-        return Severity(name, LOWEST * top, {}, EXCLUDED, resolved, drop=drop, drop_reference=known, change=change, reason=why)
-    drop, reference_drop, change = stage.drop(name, severity), stage.drop_reference(name, severity), stage.change(name, severity)
-    status = DEPENDS if drop > tolerance else REDUCED
-    why = f"reduced from s_ref {top:g}"
-    return Severity(name, severity, {}, status, resolved, drop, reference_drop, change, why)
+        reason = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
+        return replace(at_top(EXCLUDED, reason=reason), severity=LOWEST * top, resolved=is_resolved)
+    return _reduced(stage, name, severity, top, tolerance, is_resolved)
+
+
+def _reduced(stage: _Stage, name: str, severity: float, top: float, tolerance: float, is_resolved: bool) -> Severity:
+    """An operator at a severity below s_ref."""
+    drop = stage.drop(name, severity)
+    return Severity(
+        name,
+        severity,
+        {},
+        DEPENDS if drop > tolerance else REDUCED,
+        is_resolved,
+        drop,
+        stage.drop_reference(name, severity),
+        stage.change(name, severity),
+        f"reduced from s_ref {top:g}",
+    )
 
 
 def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: int = STEPS) -> float:
@@ -145,14 +168,17 @@ def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: 
 
 def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, float]:
     """The severity of each content operator at which pixels change by `change`, where that lies within `HIGHEST`."""
-    found = {}
+    if change is None:
+        return {}
+    matched = {}
     for name, curve in curves.items():
         rising = np.maximum.accumulate(np.maximum(curve, 1e-9))
-        if change is not None and max(UNCHANGED, rising[0]) <= change <= rising[-1]:
-            severity = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
-            if severity <= HIGHEST[name]:
-                found[name] = severity
-    return found
+        if not max(UNCHANGED, rising[0]) <= change <= rising[-1]:
+            continue
+        severity = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
+        if severity <= HIGHEST[name]:
+            matched[name] = severity
+    return matched
 
 
 # ---- the rows ------------------------------------------------------------------------------------------------------------
@@ -281,11 +307,12 @@ def _validation(cohort: Cohort, most: int) -> Cohort:
     return known
 
 
-def _same(found: Severities, told: Severities, path: str | Path) -> Severities:
+def _same(stored: Severities, asked: Severities, path: str | Path) -> Severities:
+    """The stored severities; refused where they were calibrated otherwise."""
     for what in ("baseline", "reference", "cohort", "tolerance", "references"):
-        if getattr(found, what) != getattr(told, what):
+        if getattr(stored, what) != getattr(asked, what):
             raise SettingError(
-                f"{path} was calibrated with {what} = {getattr(found, what)} and is asked for with {getattr(told, what)}: "
+                f"{path} was calibrated with {what} = {getattr(stored, what)} and is asked for with {getattr(asked, what)}: "
                 "severities are fixed once for all models; give another file to calibrate anew"
             )
-    return found
+    return stored

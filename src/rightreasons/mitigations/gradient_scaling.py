@@ -82,8 +82,8 @@ def mitigate(
         select=select,
         **training,
     )
-    asked = _asked(classifier, cohort, settings, rng)
-    return asked.handed_on(train(asked.start, asked.cohort, **{**training, **asked.training}))
+    prepared = _prepared(classifier, cohort, settings, rng)
+    return prepared.handed_on(train(prepared.start, prepared.cohort, **{**training, **prepared.training}))
 
 
 def together(
@@ -104,20 +104,19 @@ def together(
     rngs : one a model; equal ones give equal batches, which makes it faster
     """
     usual = families.settings_of(mitigate)
-    full = [{**usual, **own} for own in settings]
-    made = [
-        _asked(model, cohort, card_settings(**{key: own[key] for key in usual}), rng, always=True)
-        for model, own, rng in zip(classifiers, full, rngs, strict=True)
+    complete = [{**usual, **own} for own in settings]
+    prepared = [
+        _prepared(model, cohort, card_settings(**{key: own[key] for key in usual}), rng, always=True)
+        for model, own, rng in zip(classifiers, complete, rngs, strict=True)
     ]
-    running = [{key: own[key] for key in ("device", "workers", "cache")} for own in full]
-    trained = train_batched(
-        [asked.start for asked in made],
-        made[0].cohort,
-        [{**asked.training, **how} for asked, how in zip(made, running, strict=True)],
-        folders=folders,
-        threads=threads,
-    )
-    return [m if isinstance(m, TrainingError) else asked.handed_on(m) for asked, m in zip(made, trained, strict=True)]
+    keywords = [
+        {**one.training, **{key: own[key] for key in ("device", "workers", "cache")}}
+        for one, own in zip(prepared, complete, strict=True)
+    ]
+    trained = train_batched([one.start for one in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads)
+    return [
+        model if isinstance(model, TrainingError) else one.handed_on(model) for one, model in zip(prepared, trained, strict=True)
+    ]
 
 
 def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> list[float]:
@@ -233,7 +232,7 @@ def _mlp(d: int, hidden: Sequence[int], outputs: int, rng: np.random.Generator) 
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prepared:
     """One model to train: from where, on which rows, with which keywords of `train`."""
 
     given: Classifier
@@ -256,9 +255,9 @@ class _Asked:
         return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=told)
 
 
-def _asked(
+def _prepared(
     classifier: Classifier, cohort: Cohort, settings: dict[str, Any], rng: np.random.Generator, *, always: bool = False
-) -> _Asked:
+) -> _Prepared:
     names = _names(cohort, settings["attribute"])
     scales, weights = _each(settings["scale"], names, "scale"), _each(settings["weight"], names, "weight")
     divisor, hidden = settings["divisor"], settings["hidden"]
@@ -273,7 +272,7 @@ def _asked(
     shares = {name: _share(classifier, rows, name) if settings["balance"] else 1.0 for name in names}
     branches = [_branch(name, rows, divisor, scales[name], weights[name] * shares[name]) for name in names]
     objective = WithAttributes(start.d, branches, hidden=hidden, rng=rng, always=always)
-    return _Asked(classifier, start, cohort, objective, settings, seed)
+    return _Prepared(classifier, start, cohort, objective, settings, seed)
 
 
 def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:

@@ -82,26 +82,28 @@ def mitigate(
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)
     starting = fresh(classifier, rng, start)
-    folder = training.pop("folder")
-    place = None if folder is None else Path(folder)
+    given_folder = training.pop("folder")
+    folder = None if given_folder is None else Path(given_folder)
     both: dict[str, Any] = {**training, "attribute": attribute, "stop_on": by, "seed": seed}
-    first = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
-    first["lr"] = training["lr"] / 10 if early_lr is None else early_lr
-    errors = early_errors(starting, cohort, early, place, **first)
-    best: Classifier | None = None
-    tried: list[dict[str, Any]] = []
-    for T, wrong in _different(errors).items():
-        for lam in upweight:
-            pair = None if place is None else place / f"early-{T}-upweight-{lam:g}"
-            new = train(starting, cohort, weights=upweighted(cohort, wrong, lam, weight), regime="jtt", folder=pair, **both)
-            tried.append({"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]})
-            if best is None or tried[-1][by] > best.card["metric"]["value"]:
-                best, chosen = new, tried[-1]
-    if best is None:
+    stage_one = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
+    stage_one["lr"] = training["lr"] / 10 if early_lr is None else early_lr
+    errors = _different(early_errors(starting, cohort, early, folder, **stage_one))
+    if not errors:
         raise TrainingError(
             f"stage one makes no error on the train rows after {', '.join(map(str, early))} epochs, so that nothing can be "
             "upweighted: give fewer epochs in early=, or a lower lr"
         )
+    tried: list[dict[str, Any]] = []
+    best, chosen = starting, dict[str, Any]()  # there is at least one pair
+    for T, wrong in errors.items():
+        for lam in upweight:
+            own_folder = None if folder is None else folder / f"early-{T}-upweight-{lam:g}"
+            weights = upweighted(cohort, wrong, lam, weight)
+            new = train(starting, cohort, weights=weights, regime="jtt", folder=own_folder, **both)
+            pair = {"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]}
+            if not chosen or pair[by] > chosen[by]:  # of equal ones the first stays
+                best, chosen = new, pair
+            tried.append(pair)
     return handed_on(best, classifier, "jtt", settings, selected=by, keeps=False, chosen={**chosen, "tried": tried})
 
 
