@@ -64,7 +64,9 @@ def maps_and_conservation(
     composite = _composite(rules, bias)
     with explaining(classifier, x, target) as (x, target):
         pairs, expected = _norms_after_convolutions(classifier.module, x[:1])
-        where = map_layer.find(classifier, x, "" if layer == "auto" else str(layer), channels) if layer else None
+        where = None
+        if layer:
+            where = map_layer.find(classifier, x, "" if layer == "auto" else str(layer), channels)
         x.requires_grad_()
         with _merged(pairs), composite.context(classifier.module):
             with _between_layers(classifier.name):

@@ -8,8 +8,8 @@ accuracy takes the shortcut's hits for skill and would refuse every model that h
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from rightreasons.mitigations import handed_on
 from rightreasons.mitigations._association import Association, Unlearning, fit_association
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Rows, Select, completed, grouped, score, seed_of, selection
+from rightreasons.models.running import on_threads
 from rightreasons.models.trained import save_state
 from rightreasons.models.training import train
 from rightreasons.models.training_keywords import Training
@@ -59,14 +60,8 @@ class Running:
         """Of functions that run the network."""
         return {"device": self.device, "threads": self.threads, "workers": self.workers, "cache": self.cache}
 
-    @contextmanager
-    def on_threads(self) -> Iterator[None]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads or before)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    def on_threads(self) -> AbstractContextManager[None]:
+        return on_threads(self.threads)
 
 
 @dataclass(frozen=True)

@@ -306,7 +306,9 @@ class _Seen:
         """(*space) the map of some rows at the resolution of the features; `move` gives the region that each value goes to."""
         key = (rows.tobytes(), form)
         if key not in self.found:  # every random map of a fold moves the same values
-            profiles = {role: np.mean([profile(of[rows]) for of in ranks], axis=0) for role, ranks in self.ranks.items()}
+            profiles = {}
+            for role, ranks_of_seeds in self.ranks.items():
+                profiles[role] = np.mean([profile(ranks[rows]) for ranks in ranks_of_seeds], axis=0)
             formula = shortcut_map if form == "quadrant" else contrast
             self.found[key] = formula(profiles["test"], profiles["baseline"], profiles["attribute"])
         found = self.found[key]

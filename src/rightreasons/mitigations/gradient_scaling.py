@@ -104,15 +104,12 @@ def together(
     rngs : one a model; equal ones give equal batches, which makes it faster
     """
     usual = families.settings_of(mitigate)
-    complete = [{**usual, **own} for own in settings]
-    prepared = [
-        _prepared(model, cohort, card_settings(**{key: own[key] for key in usual}), rng, always=True)
-        for model, own, rng in zip(classifiers, complete, rngs, strict=True)
-    ]
-    keywords = [
-        {**one.training, **{key: own[key] for key in ("device", "workers", "cache")}}
-        for one, own in zip(prepared, complete, strict=True)
-    ]
+    prepared, keywords = [], []
+    for model, own, rng in zip(classifiers, settings, rngs, strict=True):
+        complete = {key: own.get(key, default) for key, default in usual.items()}
+        one = _prepared(model, cohort, card_settings(**complete), rng, always=True)
+        prepared.append(one)
+        keywords.append({**one.training, **{key: complete[key] for key in ("device", "workers", "cache")}})
     trained = train_batched([one.start for one in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads)
     return [
         model if isinstance(model, TrainingError) else one.handed_on(model) for one, model in zip(prepared, trained, strict=True)
@@ -278,7 +275,10 @@ def _prepared(
 def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:
     if not cohort.attributes:
         raise DataError(f"cohort {cohort.name!r} has no attribute: give attribute= when reading the manifest")
-    named = [cohort.attributes[0]] if attribute is None else [attribute] if isinstance(attribute, str) else list(attribute)
+    if attribute is None:
+        named = [cohort.attributes[0]]
+    else:
+        named = [attribute] if isinstance(attribute, str) else list(attribute)
     for name in named:
         if name not in cohort.attributes:
             raise SettingError(f"no attribute {name!r} in cohort {cohort.name!r}; {suggest(name, cohort.attributes)}")

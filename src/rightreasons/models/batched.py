@@ -10,7 +10,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -158,9 +158,15 @@ def _epoch(group: _Group, meter: Meter) -> np.ndarray:
 
 
 def _stacked(seen: Sequence[Seen]) -> Seen:
-    attributes = {name: torch.stack([one.attributes[name] for one in seen]) for name in seen[0].attributes}
-    x, y, weight = (torch.stack([getattr(one, name) for one in seen]) for name in ("x", "y", "weight"))
-    return Seen(x, y, attributes, weight)
+    attributes = {}
+    for name in seen[0].attributes:
+        attributes[name] = torch.stack([of_seed.attributes[name] for of_seed in seen])
+    return Seen(
+        torch.stack([of_seed.x for of_seed in seen]),
+        torch.stack([of_seed.y for of_seed in seen]),
+        attributes,
+        torch.stack([of_seed.weight for of_seed in seen]),
+    )
 
 
 def _logits(group: _Group) -> np.ndarray:
@@ -210,7 +216,7 @@ def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Se
 
 def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
     """Seeds and settings of the grid with a model that is not over; one that is over is only computed to fill the grid."""
-    over = np.array([[group.members[number].is_over(group.epoch) for number in row] for row in group.grid])
+    over = group.for_each(lambda member: member.is_over(group.epoch))
     return np.flatnonzero(~over.all(axis=1)), np.flatnonzero(~over.all(axis=0))
 
 
@@ -271,6 +277,11 @@ class _Group:
         )
         self.network.params = self.optimizer.params
         self.kept = tuple(np.arange(side) for side in self.grid.shape)
+
+    def for_each(self, value: Callable[[_Member], Any]) -> np.ndarray:
+        """(S, L) a number of each member of the grid."""
+        values = [value(self.members[number]) for number in self.grid.flat]
+        return np.array(values).reshape(self.grid.shape)
 
     def step(self, seen: Seen, step: int) -> Tensor:
         now = self.epoch * self.steps + step
@@ -334,7 +345,7 @@ class _Group:
         return finish(model, outcome, given, member.folder)
 
     def _per_member(self, name: str) -> Tensor:
-        values = [[getattr(self.members[number].settings, name) for number in row] for row in self.grid]
+        values = self.for_each(lambda member: getattr(member.settings, name))
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _refuse(self) -> None:
@@ -356,8 +367,13 @@ class _Group:
 
 def _grid(seeds: Sequence[int]) -> np.ndarray:
     """(S, L) numbers of members, those of a seed in a row; where seeds have unequal numbers, every member has a row."""
-    rows = [[number for number, seed in enumerate(seeds) if seed == one] for one in dict.fromkeys(seeds)]
-    return np.array(rows if len({len(row) for row in rows}) == 1 else [[number] for number in range(len(seeds))])
+    members: dict[int, list[int]] = {}
+    for number, seed in enumerate(seeds):
+        members.setdefault(seed, []).append(number)
+    are_equally_many = len({len(numbers) for numbers in members.values()}) == 1
+    if are_equally_many:
+        return np.array(list(members.values()))
+    return np.arange(len(seeds))[:, None]
 
 
 def _end(first: _Member) -> None:

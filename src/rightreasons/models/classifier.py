@@ -500,9 +500,11 @@ def _geometry(
     if size is None:
         raise ModelError(f"{spec} does not say its input size: give size=")
     mode = mode or built.mode
-    # timm pads with the model's own mean
-    fill = _per_channel("mean", built.mean if mean is None else mean, built.channels) if mode == "border" else ()
-    return Geometry(size, built.crop if crop is None else crop, interpolation or built.interpolation, built.channels, mode, fill)
+    fill: tuple[float, ...] = ()
+    if mode == "border":  # timm pads with the model's own mean
+        fill = _per_channel("mean", built.mean if mean is None else mean, built.channels)
+    crop = built.crop if crop is None else crop
+    return Geometry(size, crop, interpolation or built.interpolation, built.channels, mode, fill)
 
 
 def _per_channel(what: str, values: float | Sequence[float], channels: int) -> tuple[float, ...]:

@@ -112,7 +112,7 @@ def _card(outcome: Outcome, given: Given) -> dict[str, Any]:
         "left_out": {"train": fit.left_out, "stopping": stop.left_out},
         "selected_epoch": outcome.selected,
         "metric": {"name": settings.stop_on, "value": selected_row[f"val_{settings.stop_on}"]},
-        "curves": [{k: v for k, v in row.items() if not k.startswith("time_")} for row in outcome.curves],
+        "curves": [_without_times(row) for row in outcome.curves],
         "ran": {
             "device": outcome.device.type,
             "threads": torch.get_num_threads(),
@@ -120,3 +120,7 @@ def _card(outcome: Outcome, given: Given) -> dict[str, Any]:
         },
         "versions": {name: version(name) for name in ("rightreasons", "torch", "numpy")},
     }
+
+
+def _without_times(row: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if not name.startswith("time_")}

@@ -326,18 +326,21 @@ class Run:
         self.parameters = [p for p in own if p.requires_grad]
         if not self.parameters:
             raise TrainingError(f"no parameter of {self.model.name} may change: set requires_grad of those to train")
-        decay = {True: self.settings.weight_decay, False: 0.0}
-        parts = {many: [p for p in self.parameters if (p.ndim > 1) == many] for many in (True, False)}
-        self.optimizer = OPTIMIZERS[self.settings.optimizer](
-            [{"params": part, "weight_decay": decay[many]} for many, part in parts.items() if part], lr=self.settings.lr
-        )
+        weights = [p for p in self.parameters if p.ndim > 1]
+        biases_and_norms = [p for p in self.parameters if p.ndim <= 1]
+        groups = [
+            {"params": weights, "weight_decay": self.settings.weight_decay},
+            {"params": biases_and_norms, "weight_decay": 0.0},
+        ]
+        make_optimizer = OPTIMIZERS[self.settings.optimizer]
+        self.optimizer = make_optimizer([group for group in groups if group["params"]], lr=self.settings.lr)
         self.precision = precision_of(self.settings.amp, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision is torch.float16)
 
     @property
     def is_over(self) -> bool:
-        waited = self.epoch - self.best.get("epoch", 0)
-        return self.epoch >= self.settings.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
+        patience, waited = self.settings.patience, self.epoch - self.best.get("epoch", 0)
+        return self.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step of this epoch."""

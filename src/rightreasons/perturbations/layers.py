@@ -140,7 +140,8 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
         output = made[0] if isinstance(made, tuple) else made
         channels = _channel_axis(classifier, name, output)
         moved = shift(means(classifier, name, output))
-        shape = [len(output) if axis == 0 else output.shape[axis] if axis == channels else 1 for axis in range(output.ndim)]
+        shape = [1] * output.ndim
+        shape[0], shape[channels] = len(output), output.shape[channels]
         changed = output + moved.view(shape)
         return (changed, *made[1:]) if isinstance(made, tuple) else changed
 

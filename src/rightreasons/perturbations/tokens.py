@@ -129,10 +129,14 @@ def noise(*, region: str = "inside", by: str = "box", sd: float = 0.25, draw: in
     def change(batch: Pass) -> Pass:
         cohort, rows = batch.source
         views = batch.pixels.cpu().numpy()
-        found = [field_of_view(v) if by == "fov" else _pixels(cohort, row, by, batch.classifier) for v, row in zip(views, rows)]
-        size = batch.x.shape[2:]
-        here = np.stack([np.zeros(size, bool) if f is None else f if region == "inside" else ~f for f in found])
-        area = torch.from_numpy(here).to(batch.x.device)
+        areas = []
+        for view, row in zip(views, rows):
+            inside = field_of_view(view) if by == "fov" else _pixels(cohort, row, by, batch.classifier)
+            if inside is None:
+                areas.append(np.zeros(batch.x.shape[2:], bool))
+            else:
+                areas.append(inside if region == "inside" else ~inside)
+        area = torch.from_numpy(np.stack(areas)).to(batch.x.device)
         field = torch.stack(
             [torch.randn(batch.x.shape[1:], generator=generator(s)) for s in seeds(cohort.id[rows], "noise", draw)]
         )
