@@ -147,7 +147,7 @@ def test_the_papers_rule_leaves_out_what_costs_auc(world):
 
 def test_content_is_matched_in_pixel_change(world):
     found = calibrate(model(5.0, 0.0), world, operators=["cast", "channels", "grain"])
-    stage = calibration._Stage(model(5.0, 0.0), world.on("val"), None, 32)
+    stage = calibration._ValidationRows(model(5.0, 0.0), world.on("val"), None, 32)
     for o in found.operators:
         assert o.content, o.operator
         for name, severity in o.content.items():

@@ -84,18 +84,18 @@ def calibrate(
     )
     if out is not None and Path(out).exists():
         return _same(Severities.read(out), asked, out)
-    stage = _Stage(baseline, rows, reference, batch)
+    validation = _ValidationRows(baseline, rows, reference, batch)
     severity_of = {**REFERENCE, **own_references}
     calibrated = [
-        _calibrated(stage, name, severity_of[name], tolerance, exclude) for name in track(names, "calibrate severities")
+        _calibrated(validation, name, severity_of[name], tolerance, exclude) for name in track(names, "calibrate severities")
     ]
-    curves = {name: stage.curve(name) for name in CONTENT}
+    curves = {name: validation.curve(name) for name in CONTENT}
     severities = replace(
         asked,
         operators=tuple(replace(operator, content=_matched(operator.change, curves)) for operator in calibrated),
-        auc=stage.auc,
-        auc_reference=stage.auc_reference,
-        pictures=stage.pictures(calibrated, example),
+        auc=validation.auc,
+        auc_reference=validation.auc_reference,
+        pictures=validation.pictures(calibrated, example),
     )
     if out is not None:
         severities.save(out)
@@ -105,13 +105,13 @@ def calibrate(
 # ---- one operator --------------------------------------------------------------------------------------------------------
 
 
-def _calibrated(stage: _Stage, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
+def _calibrated(validation: _ValidationRows, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
     """The severity of one operator, at most `top` (s_ref), with what became of it and why."""
-    change = stage.change(name, top)
+    change = validation.change(name, top)
     if change < UNCHANGED:
         return Severity(name, top, {}, EXCLUDED, change=change, reason="it changes nothing in these images")
-    drop, drop_reference = stage.drop(name, top), stage.drop_reference(name, top)
-    inside = stage.inside(name, top)
+    drop, drop_reference = validation.drop(name, top), validation.drop_reference(name, top)
+    inside = validation.inside(name, top)
     at_top = partial(Severity, name, top, {}, drop=drop, drop_reference=drop_reference, change=change)
     # A baseline that lives on the cue does not notice content that is destroyed; the reference does.
     if drop <= tolerance and (drop_reference is None or drop_reference <= tolerance or exclude):
@@ -123,20 +123,22 @@ def _calibrated(stage: _Stage, name: str, top: float, tolerance: float, exclude:
     if drop_reference is not None and drop_reference <= tolerance:
         return at_top(DEPENDS, reason="the cue-balanced reference keeps its AUC")
     if drop_reference is not None:  # what destroys content for the reference sets the severity
-        severity = bisect(lambda s: float(stage.drop_reference(name, s) or 0.0), top, tolerance)
+        severity = bisect(lambda s: float(validation.drop_reference(name, s) or 0.0), top, tolerance)
         is_resolved = True
     else:
-        severity = bisect(lambda s: stage.drop(name, s), top, tolerance)
+        severity = bisect(lambda s: validation.drop(name, s), top, tolerance)
         is_resolved = inside is not None
     if np.isnan(severity):
         reason = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
         return replace(at_top(EXCLUDED, reason=reason), severity=LOWEST * top, resolved=is_resolved)
-    return _reduced(stage, name, severity, top, tolerance, is_resolved)
+    return _reduced(validation, name, severity, top, tolerance, is_resolved)
 
 
-def _reduced(stage: _Stage, name: str, severity: float, top: float, tolerance: float, is_resolved: bool) -> Severity:
+def _reduced(
+    validation: _ValidationRows, name: str, severity: float, top: float, tolerance: float, is_resolved: bool
+) -> Severity:
     """An operator at a severity below s_ref."""
-    drop = stage.drop(name, severity)
+    drop = validation.drop(name, severity)
     return Severity(
         name,
         severity,
@@ -144,8 +146,8 @@ def _reduced(stage: _Stage, name: str, severity: float, top: float, tolerance: f
         DEPENDS if drop > tolerance else REDUCED,
         is_resolved,
         drop,
-        stage.drop_reference(name, severity),
-        stage.change(name, severity),
+        validation.drop_reference(name, severity),
+        validation.change(name, severity),
         f"reduced from s_ref {top:g}",
     )
 
@@ -184,7 +186,7 @@ def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, f
 # ---- the rows ------------------------------------------------------------------------------------------------------------
 
 
-class _Stage:
+class _ValidationRows:
     """Validation rows in memory, and what the models say about them under any operator."""
 
     def __init__(self, baseline: Classifier, rows: Cohort, reference: Classifier | None, batch: int) -> None:
@@ -213,7 +215,7 @@ class _Stage:
     def change(self, name: str, severity: float) -> float:
         """Mean over rows of the RMS change of the pixels."""
         numbers, x = self.few
-        return float(_rms(x, self._one(name, x, numbers, severity)).mean())
+        return float(_rms(x, self._under_operator(name, x, numbers, severity)).mean())
 
     def inside(self, name: str, severity: float) -> float | None:
         """Largest RMS change inside the object's mask over the rows; None without masks."""
@@ -230,17 +232,17 @@ class _Stage:
         """Mean RMS change at the severities of GRID."""
         return np.array([self.change(name, float(s)) for s in GRID])
 
-    def pictures(self, found: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
+    def pictures(self, calibrated: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
         """One image under every operator at three severities, and the field of view of a few."""
         number = example % len(self.rows)
         x = self._row(number)
         others = [self._row((number + k * len(self.rows) // FIELDS) % len(self.rows)) for k in range(FIELDS)]
         shown = [(FIELD, 0.0, png(_picture(_outlined(one)))) for one in others]
         shown.append(("as it is", 0.0, png(_picture(x))))
-        for name, severity in [*((o.operator, o.severity) for o in found), *CONTENT.items()]:
+        for name, severity in [*((o.operator, o.severity) for o in calibrated), *CONTENT.items()]:
             for factor in PICTURES if severity < 1 else np.array(PICTURES) / 2:
                 s = min(1.0, float(factor) * severity)
-                shown.append((name, round(s, 4), png(_picture(self._one(name, x, np.array([number]), s)))))
+                shown.append((name, round(s, 4), png(_picture(self._under_operator(name, x, np.array([number]), s)))))
         return tuple(shown)
 
     def _row(self, number: int) -> torch.Tensor:
@@ -260,9 +262,9 @@ class _Stage:
         return self._known[key]
 
     def _changed(self, name: str, severity: float) -> list[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
-        return [(x, self._one(name, x, numbers, severity) if name else x, numbers) for numbers, x in self.parts]
+        return [(x, self._under_operator(name, x, numbers, severity) if name else x, numbers) for numbers, x in self.parts]
 
-    def _one(self, name: str, x: torch.Tensor, numbers: np.ndarray, severity: float) -> torch.Tensor:
+    def _under_operator(self, name: str, x: torch.Tensor, numbers: np.ndarray, severity: float) -> torch.Tensor:
         family = "content" if name in CONTENT else "nuisance"
         operator = getattr(member("perturbations", family), name)
         each = perturbations.seeds(self.rows.id[numbers], name, 0)
