@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from benchmarks._two_heads import TwoHeads, fit_many
 from sklearn.datasets import load_digits
 from torch import Tensor
 
 from rightreasons.audits._short_measure import SIGNED, Measurement
-from rightreasons.models.many import TwoHeads, fit_many
 from rightreasons.stats import fairness, resampling
 from rightreasons.stats.resampling import Interval
 

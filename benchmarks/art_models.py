@@ -24,7 +24,7 @@ from rich.table import Table
 from rightreasons.audits import audit
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
-from rightreasons.models.extraction import extract
+from rightreasons.extraction import extract
 from rightreasons.progress import track
 
 NEEDS_GPU = False

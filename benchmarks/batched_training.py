@@ -12,12 +12,11 @@ from functools import partial
 
 import numpy as np
 import torch
+from benchmarks._two_heads import Fitted, TwoHeads, batch_rows, fit_many
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-
-from rightreasons.models.many import Fitted, TwoHeads, batch_rows, fit_many
 
 NEEDS_GPU = False
 

@@ -24,11 +24,11 @@ from rich.table import Table
 from rightreasons.audits.sdi.severities import read_severities
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
+from rightreasons.extraction import read
+from rightreasons.extraction.severities import calibrate
 from rightreasons.mitigations import ccr
-from rightreasons.mitigations._contract import read
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.stats.groups import auc
 from rightreasons.stats.resampling import task_rng
 

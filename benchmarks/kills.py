@@ -21,8 +21,8 @@ from rich.table import Table
 
 from rightreasons.data import planted
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
 from rightreasons.progress import track
 

@@ -30,10 +30,10 @@ from rightreasons.audits import art
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import RightReasonsError
+from rightreasons.extraction import extract, read
 from rightreasons.mitigations import mitigate, references_of
-from rightreasons.mitigations._contract import fresh, read
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import evaluate, train
 from rightreasons.stats.resampling import task_rng
 

@@ -33,7 +33,7 @@ from rightreasons.audits.oscar.page import place
 from rightreasons.data import images, planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
-from rightreasons.models.extraction import extract
+from rightreasons.extraction import extract
 from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
 

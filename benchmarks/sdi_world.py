@@ -34,11 +34,11 @@ from rightreasons.audits import needs_of, sdi
 from rightreasons.audits.sdi.severities import REFERENCE
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
+from rightreasons.extraction import extract
+from rightreasons.extraction.severities import calibrate
 from rightreasons.mitigations import gradient_scaling
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
 

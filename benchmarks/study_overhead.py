@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rightreasons import families
+from rightreasons.extraction import extract, named_cohorts
 from rightreasons.files import read_json, write_json
-from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import Study

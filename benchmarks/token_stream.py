@@ -23,8 +23,8 @@ from rich.console import Console
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 
 NEEDS_GPU = False
 

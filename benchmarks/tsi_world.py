@@ -34,8 +34,8 @@ from rightreasons.audits import needs_of, tsi
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
 from rightreasons.perturbations.tokens import united
 from rightreasons.stats.resampling import task_rng

@@ -25,7 +25,7 @@ from rightreasons.serve import Server
 from rightreasons.serve.folder import Folder
 from rightreasons.study import Study
 from sample_findings import EVIL, finding, saved, some
-from serving import serving
+from serving import plan_of, serving
 
 WAIT = 300  # seconds for an answer: on a busy machine many clients wait for one another
 
@@ -38,7 +38,7 @@ def study(folder: Path, name: str = "sweep", done: int = 3) -> Path:
     """The files of a study at work: some units done, one running, one failed, one planned."""
     units = [f"u{k}" for k in range(done)] + ["running", "failed", "planned"]
     folder.mkdir(parents=True)
-    (folder / "plan.json").write_text(json.dumps({"name": name, "units": {key: {} for key in units}, "measured": "x"}))
+    (folder / "plan.json").write_text(json.dumps(plan_of(name, units)))
     for k in range(done):
         finish(folder, k)
     for status, told in (("running", {}), ("failed", {"error": {"type": "ValueError", "message": EVIL}})):
@@ -134,7 +134,7 @@ def test_progress_follows_a_running_sweep(server: Server, place: Path, monkeypat
     assert first["seconds_left"] == pytest.approx(60 * 2)
     folder = place / "deep" / "sweep"
     plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, "units": {**plan["units"], "u3": {}}}))
+    (folder / "plan.json").write_text(json.dumps(plan_of(plan["name"], [*plan["units"], "u3"])))
     finish(folder, 3)
     told = json.loads(ask(server, "/at/deep/sweep/progress.json")[1])
     assert (told["units"], told["done"]) == (7, 4)
@@ -212,7 +212,7 @@ def test_a_study_whose_files_lie_elsewhere_has_no_progress(place: Path) -> None:
     (place / "deep" / "plan").mkdir()
     (place / "deep" / "plan" / "plan.json").symlink_to(elsewhere / "plan.json")
     (place / "deep" / "climbs").mkdir()
-    climbs = {"name": "x", "units": {"../../../elsewhere/runs/failed": {}}, "measured": "x"}
+    climbs = plan_of("x", ["../../../elsewhere/runs/failed"])
     (place / "deep" / "climbs" / "plan.json").write_text(json.dumps(climbs))
     with Server(place, port=0) as made:
         threading.Thread(target=made.run, daemon=True).start()

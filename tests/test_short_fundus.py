@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from rightreasons.audits import short  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
+from rightreasons.extraction import extract  # noqa: E402
 from rightreasons.mitigations import gradient_scaling  # noqa: E402
 from rightreasons.models.batched import train_batched  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

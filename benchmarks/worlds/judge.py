@@ -29,14 +29,13 @@ from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import NotRun, TrainingError
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract, read
+from rightreasons.extraction.severities import calibrate
 from rightreasons.findings import Finding
 from rightreasons.mitigations import gradient_scaling
-from rightreasons.mitigations._contract import read
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.stats.resampling import task_rng
 
 DEVICE = os.environ.get("DEVICE", "cpu")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rightreasons.audits import audit
     from rightreasons.data.cohort import Cohort
     from rightreasons.evidence import Evidence
+    from rightreasons.extraction import extract
     from rightreasons.findings import Finding
     from rightreasons.mitigations import mitigate
     from rightreasons.models.classifier import Classifier
-    from rightreasons.models.extraction import extract
     from rightreasons.models.training import train
     from rightreasons.study import Study
     from rightreasons.study.entry import audit_all
@@ -49,7 +49,7 @@ _HOMES = {
     "Study": "rightreasons.study",
     "audit": "rightreasons.audits",
     "audit_all": "rightreasons.study.entry",
-    "extract": "rightreasons.models.extraction",
+    "extract": "rightreasons.extraction",
     "mitigate": "rightreasons.mitigations",
     "train": "rightreasons.models.training",
 }

@@ -742,7 +742,7 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
 
 
 def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:
-    from rightreasons.models.extraction import extract as run
+    from rightreasons.extraction import extract as run
 
     cohort = _cohort(manifest, shared)
     model = _classifier(shared)
@@ -793,7 +793,7 @@ def _before_and_after(
     """What changed on the test rows, and what both models do there; everything is kept under `out`."""
     from rightreasons import remedy
     from rightreasons.audits import audit_all, needs_of
-    from rightreasons.models.extraction import extract as run
+    from rightreasons.extraction import extract as run
 
     audits = ("groups", "flips")
     models = {"before": old, "after": new}

@@ -12,12 +12,12 @@ from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import TrainingError
 from rightreasons.evidence import Evidence
+from rightreasons.extraction import extract
+from rightreasons.extraction.severities import calibrate
 from rightreasons.findings import Finding
 from rightreasons.mitigations import gradient_scaling, mitigate
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.models.training import train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.remedy import own_finding, remedy
 from rightreasons.report import report
 from rightreasons.stats.resampling import task_rng

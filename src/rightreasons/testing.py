@@ -67,7 +67,7 @@ def check_attribution(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
     settings : for the run, where the defaults do not fit images of 16 x 16 pixels
     """
     # By its name, because this file belongs to the numbers wing and the contract runs networks.
-    shapes: dict[str, tuple[int, ...]] = importlib.import_module("rightreasons.attributions._contract").check(name, **settings)
+    shapes: dict[str, tuple[int, ...]] = importlib.import_module("rightreasons.attributions").check_contract(name, **settings)
     return shapes
 
 
@@ -83,7 +83,7 @@ def check_mitigation(name: str, **settings: Any) -> dict[str, str]:
     settings : for the run, where the defaults are slow; epochs are few anyway
     """
     # By its name, because this file belongs to the numbers wing and the contract runs networks.
-    found: dict[str, str] = importlib.import_module("rightreasons.mitigations._check").check(name, **settings)
+    found: dict[str, str] = importlib.import_module("rightreasons.mitigations").check_contract(name, **settings)
     return found
 
 

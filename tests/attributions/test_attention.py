@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rightreasons.attributions import attention, rollout  # noqa: E402
+from rightreasons.attributions import attention, map_name, rollout  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
-from rightreasons.models import recipes  # noqa: E402
+from rightreasons.extraction import recipes  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -88,5 +88,5 @@ def test_a_cnn_has_no_attention_and_attention_explains_no_class():
             method.maps(cnn, torch.randn(1, 3, 16, 16), target=torch.tensor([0]))
     with pytest.raises(SettingError, match="explains no class"):
         recipes.make("maps@attention(explain=label)")
-    assert recipes.map_name("attention", "label") == "maps@attention"
-    assert recipes.map_name("gradcam(layer=norm)", "label") == "maps@gradcam(explain=label,layer=norm)"
+    assert map_name("attention", "label") == "maps@attention"
+    assert map_name("gradcam(layer=norm)", "label") == "maps@gradcam(explain=label,layer=norm)"

@@ -11,8 +11,8 @@ from torch import nn  # noqa: E402
 
 from rightreasons.attributions import gradcam  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
+from rightreasons.extraction import extract  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -12,10 +12,9 @@ from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, EvidenceError, SettingError  # noqa: E402
 from rightreasons.evidence import Evidence  # noqa: E402
-from rightreasons.models import recipes  # noqa: E402
+from rightreasons.extraction import extract, recipes  # noqa: E402
 from rightreasons.models.batches import batches  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rightreasons.attributions import integrated_gradients  # noqa: E402
-from rightreasons.attributions._fill import FILLS, filled  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.fills import FILLS, filled  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from rightreasons.attributions import occlusion  # noqa: E402
-from rightreasons.attributions._fill import filled  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.fills import filled  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

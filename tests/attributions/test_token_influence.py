@@ -10,9 +10,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from rightreasons.attributions import _tokens, token_influence  # noqa: E402
-from rightreasons.attributions import _tokens_plain as plain  # noqa: E402
+from rightreasons.attributions import token_influence  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
+from rightreasons.models import plain_blocks as plain  # noqa: E402
+from rightreasons.models import tokens as sequence  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -135,7 +136,7 @@ def images_of(classifier, n=2):
 
 def masked(classifier, x, token):
     """(b, C) logits with one patch's key masked in every layer; where patches are averaged, without it."""
-    seen = _tokens.read(classifier, x)
+    seen = sequence.read(classifier, x)
     hidden = torch.zeros(seen.start.shape[1], dtype=x.dtype)
     hidden[seen.prefix + token] = -torch.inf
 
@@ -145,7 +146,7 @@ def masked(classifier, x, token):
         return weights.softmax(-1) @ v
 
     tokens = seen.start
-    with _tokens.attending(attend):
+    with sequence.attending(attend):
         for i in range(len(seen.blocks)):
             tokens = seen.block(i, tokens, None)
     rest = [i for i in range(tokens.shape[1]) if i != seen.prefix + token]
@@ -183,7 +184,7 @@ def test_rotary_tables_of_every_block_and_head_are_cut_too():
 def test_common_blocks_take_the_short_way_and_others_their_own(family):
     classifier = family_of(family)
     with torch.no_grad():
-        seen = _tokens.read(classifier, images_of(classifier)[0])
+        seen = sequence.read(classifier, images_of(classifier)[0])
     assert bool(seen.plain) == (family in PLAIN)
     averages = family in AVERAGING
     assert seen.reads_prefix_only != averages
@@ -220,7 +221,7 @@ def test_a_query_that_saw_little_but_the_missing_key_is_summed_anew():
         module.blocks[0].attn.qkv.weight.mul_(12)
     x, target = images_of(classifier)
     with torch.no_grad():
-        seen = _tokens.read(classifier, x)
+        seen = sequence.read(classifier, x)
         weights = plain.Opening.of(seen.start, seen.plain[0]).weights
         whole = classifier.logits(x).softmax(1)
         expected = torch.stack([whole - masked(classifier, x, k).softmax(1) for k in range(16)], 1)[torch.arange(2), :, target]
@@ -357,7 +358,7 @@ def test_what_is_expected_is_the_slope_along_the_exact_change_of_attention(pool)
     x, target = images_of(classifier, 1)
     found = token_influence.expected(classifier, x, target=target).flatten()
     with torch.no_grad():
-        seen = _tokens.read(classifier, x)
+        seen = sequence.read(classifier, x)
     gone, step = 7, 1e-5
     hidden = torch.zeros(17, dtype=torch.float64)
     hidden[gone] = -torch.inf
@@ -370,7 +371,7 @@ def test_what_is_expected_is_the_slope_along_the_exact_change_of_attention(pool)
             moved[:, :, gone] = whole[:, :, gone]
             return moved
 
-        with _tokens.attending(attend):
+        with sequence.attending(attend):
             return seen.block(0, seen.start, None)
 
     with torch.no_grad():

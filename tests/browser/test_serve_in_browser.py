@@ -12,7 +12,7 @@ import pytest
 from rightreasons.files import write_json
 from rightreasons.report import report
 from sample_findings import EVIL, saved, some
-from serving import serving
+from serving import plan_of, serving
 
 Visit = Callable[..., Any]
 UNITS = ("u0", "u1", "u2")
@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
         saved(tmp_path / name, some(EVIL, verdict=verdict))
         report(some(EVIL, verdict=verdict), tmp_path / name / "report.html", title=f"{name} {EVIL}")
     (tmp_path / "sweep").mkdir()
-    plan = {"name": f"sweep {EVIL}", "units": {unit: {} for unit in UNITS}, "measured": "x"}
+    plan = plan_of(f"sweep {EVIL}", UNITS)
     (tmp_path / "sweep" / "plan.json").write_text(json.dumps(plan))
     _write(tmp_path / "sweep", "u0", "done")
     _write(tmp_path / "sweep", "u1", "running")

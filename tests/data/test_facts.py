@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
@@ -62,7 +61,7 @@ def test_pixels_are_decoded_once(tmp_path, monkeypatch):
     Facts(tmp_path / "facts", cohort, GEOMETRY).pixels()
     monkeypatch.setattr(images, "load", lambda *_, **__: pytest.fail("decoded again"))
     facts = Facts(tmp_path / "facts", cohort, GEOMETRY)
-    assert len(facts.pixels()) == 20 and len(facts.thumbnails([1, 2])) == 2
+    assert len(facts.pixels()) == 20
 
 
 def test_a_bad_image_is_named_and_the_rest_is_kept(tmp_path, monkeypatch):
@@ -156,14 +155,6 @@ def test_volumes_have_an_affine_of_the_input_and_must_share_it(tmp_path):
 
 def test_pictures_have_no_affine(tmp_path):
     assert Facts(None, cohort_of(tmp_path), GEOMETRY).affine() is None
-
-
-def test_thumbnails_show_what_the_model_sees_without_decoding_the_cohort(tmp_path):
-    cohort = cohort_of(tmp_path)
-    facts = Facts(tmp_path / "facts", cohort, GEOMETRY)
-    pictures = facts.thumbnails([7, 2])
-    assert not (tmp_path / "facts").exists()
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(pictures[0]))), literal(cohort)[7])
 
 
 def test_an_empty_cohort_has_no_mean(tmp_path):

@@ -10,9 +10,10 @@ from sklearn.linear_model import LogisticRegression  # noqa: E402
 from rightreasons.audits.art import find, restore  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import art_head  # noqa: E402
-from rightreasons.mitigations._contract import grouped, read  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.grouped_rows import grouped  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 
 pytestmark = pytest.mark.torch

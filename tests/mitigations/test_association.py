@@ -13,7 +13,7 @@ from unlearning_worlds import erm, world  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError  # noqa: E402
 from rightreasons.mitigations._association import RIDGE, Association, Unlearning, fit_association, shares  # noqa: E402
-from rightreasons.mitigations._contract import Rows, grouped  # noqa: E402
+from rightreasons.models.grouped_rows import Rows, grouped  # noqa: E402
 from rightreasons.models.training import Batch  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -13,9 +13,10 @@ from torch import nn  # noqa: E402
 
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import _check, attenuation, mitigate  # noqa: E402
-from rightreasons.mitigations._contract import Rows, grouped, read  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.grouped_rows import Rows, grouped  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 from rightreasons.partitions import grid  # noqa: E402
 from rightreasons.remedy import WORST, own_finding  # noqa: E402

@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rightreasons.errors import DataError, SettingError  # noqa: E402
-from rightreasons.mitigations import _check, _contract, mitigate  # noqa: E402
+from rightreasons.mitigations import _check, mitigate  # noqa: E402
 from rightreasons.mitigations.balanced import balance  # noqa: E402
+from rightreasons.models.grouped_rows import grouped  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +26,7 @@ def model(cohort):
 
 
 def _train_rows(cohort, model):
-    rows = _contract.grouped(model, cohort.on("train"), "cue")
+    rows = grouped(model, cohort.on("train"), "cue")
     return rows, np.flatnonzero(cohort.splits == "train")
 
 

@@ -10,10 +10,11 @@ from torch import nn  # noqa: E402
 
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import dfr  # noqa: E402
-from rightreasons.mitigations._contract import audit_half, grouped, read  # noqa: E402
 from rightreasons.mitigations._last_layer import last_inputs, standard, with_last_layer  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.grouped_rows import audit_half, grouped  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

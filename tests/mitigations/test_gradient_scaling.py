@@ -11,14 +11,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchmarks._two_heads import TwoHeads, batch_rows, fit_many  # noqa: E402
+
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import gradient_scaling, mitigate  # noqa: E402
-from rightreasons.mitigations._contract import completed, fresh, read, seed_of  # noqa: E402
 from rightreasons.mitigations.gradient_scaling import Branch, WithAttributes, scaled, scales  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.many import TwoHeads, batch_rows, fit_many  # noqa: E402
+from rightreasons.models.grouped_rows import completed, seed_of  # noqa: E402
+from rightreasons.models.starting import fresh  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 from rightreasons.stats import probes  # noqa: E402
 
@@ -120,7 +123,7 @@ def test_the_loss_equals_its_definition_and_skips_unknown_values(kind: str) -> N
 
 
 def test_batched_and_one_by_one_training_agree() -> None:
-    """The batched simulation (`models.many`) against this objective on the same network, batches and starting weights."""
+    """The batched simulation (`benchmarks._two_heads`) against this objective: same network, batches and starting weights."""
     rng = np.random.default_rng(0)
     x, y, a = rng.normal(size=(128, 6)).astype(np.float32), rng.integers(0, 2, 128), rng.integers(0, 2, 128)
     start = TwoHeads.start([np.random.default_rng(1)], 2, 6, hidden=(5, 5), branch=2)

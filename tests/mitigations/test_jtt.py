@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import SettingError, TrainingError  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import jtt  # noqa: E402
-from rightreasons.mitigations._contract import read  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 

@@ -12,10 +12,13 @@ torch = pytest.importorskip("torch")
 from rightreasons import families, testing  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
-from rightreasons.mitigations import _check, _contract, mitigate  # noqa: E402
-from rightreasons.mitigations._training import Training, trains  # noqa: E402
+from rightreasons.extraction import read  # noqa: E402
+from rightreasons.mitigations import _check, mitigate  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
+from rightreasons.models.grouped_rows import audit_half, every_group, grouped, selection  # noqa: E402
+from rightreasons.models.starting import fresh  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
+from rightreasons.models.training_keywords import Training, trains  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -35,12 +38,13 @@ def test_a_mitigation_keeps_the_contract(name: str) -> None:
 OWN = """
 import numpy as np
 import torch
-from rightreasons.mitigations._contract import grouped, handed_on, settings_in
+from rightreasons.mitigations import card_settings, handed_on
+from rightreasons.models.grouped_rows import grouped
 
 STARTS = "model"
 
 def mitigate(classifier, cohort, *, rng, attribute=None, scale=0.9, folder=None, device=None, threads=None):
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, scale=scale)
     rows = grouped(classifier, cohort.on("train"), attribute)
     new = classifier.copy()
     with torch.no_grad():
@@ -66,7 +70,7 @@ FAULTS = {
         'rows = grouped(classifier, cohort.on("train"), attribute)',
         'rows = grouped(classifier, cohort.on("train"))',
     ),
-    "settings are": ("settings_in(mitigate, locals())", "{}"),
+    "settings are": ("card_settings(attribute=attribute, scale=scale)", "{}"),
 }
 
 
@@ -111,12 +115,12 @@ def _fresh(seed: int = 0) -> Classifier:
 
 def test_a_model_that_was_never_trained_starts_from_its_own_weights() -> None:
     given = _fresh()
-    assert _contract.fresh(given, np.random.default_rng(1)).fingerprint == given.fingerprint
+    assert fresh(given, np.random.default_rng(1)).fingerprint == given.fingerprint
 
 
 def test_a_trained_model_starts_from_random_weights_of_the_rng(cohort) -> None:
     trained = _check._trained("cnn", cohort)
-    one, same, other = (_contract.fresh(trained, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    one, same, other = (fresh(trained, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert one.fingerprint != trained.fingerprint
     assert not one.used
@@ -132,24 +136,24 @@ def test_named_starting_weights_are_taken_from_a_folder_a_file_or_the_model(coho
     pretrained.save(tmp_path)
     rng = np.random.default_rng(0)
     for start in (str(tmp_path), str(tmp_path / "model.safetensors")):
-        assert torch.equal(_contract.fresh(trained, rng, start).module.fc.bias, pretrained.module.fc.bias)
-    assert _contract.fresh(trained, rng, "given").fingerprint == trained.fingerprint
+        assert torch.equal(fresh(trained, rng, start).module.fc.bias, pretrained.module.fc.bias)
+    assert fresh(trained, rng, "given").fingerprint == trained.fingerprint
     for start in (str(tmp_path), "given"):  # what the weights have seen stays known
-        assert _contract.fresh(trained, rng, start).used == trained.used
-    assert _contract.fresh(trained, rng, "given").card["start"] is None
+        assert fresh(trained, rng, start).used == trained.used
+    assert fresh(trained, rng, "given").card["start"] is None
 
 
 def test_a_fingerprint_of_starting_weights_does_not_give_them_back(cohort) -> None:
     trained = _check._trained("cnn", cohort)
     trained.card["start"] = "0123456789abcdef"
     with pytest.raises(ModelError, match="start="):
-        _contract.fresh(trained, np.random.default_rng(0))
+        fresh(trained, np.random.default_rng(0))
 
 
 def test_groups_are_numbered_by_the_models_outputs_and_not_by_the_cohorts_classes(cohort) -> None:
     turned = _fresh()
     turned.classes = (1, 0)
-    rows = _contract.grouped(turned, cohort.on("val"), "cue")
+    rows = grouped(turned, cohort.on("val"), "cue")
     assert (rows.y == 1 - rows.cohort.label).all()
     assert rows.name(1) == "label=1, cue=1"
     assert (rows.group == rows.y * 2 + rows.a).all()
@@ -157,27 +161,27 @@ def test_groups_are_numbered_by_the_models_outputs_and_not_by_the_cohorts_classe
 
 def test_attributes_that_make_no_groups_are_refused_by_name(cohort) -> None:
     with pytest.raises(DataError, match=r"age.*continuous"):
-        _contract.grouped(_fresh(), cohort, "age")
+        grouped(_fresh(), cohort, "age")
     with pytest.raises(SettingError, match="did you mean 'cue'"):
-        _contract.grouped(_fresh(), cohort, "cu")
+        grouped(_fresh(), cohort, "cu")
     lacking = cohort.select((cohort.label == 0) | (cohort.attribute("cue").values == 1))
     with pytest.raises(DataError, match=r"label=1, cue=0: 0"):
-        _contract.every_group(_contract.grouped(_fresh(), lacking, "cue"))
+        every_group(grouped(_fresh(), lacking, "cue"))
 
 
 def test_selection_is_by_the_worst_group_where_groups_are_known(cohort) -> None:
-    assert _contract.selection(_fresh(), cohort, "cue") == "wga"
+    assert selection(_fresh(), cohort, "cue") == "wga"
     few = cohort.select((cohort.splits != "val") | (np.arange(len(cohort)) % 12 == 0))
-    assert _contract.selection(_fresh(), few, "cue") == "wga"  # small groups count too
+    assert selection(_fresh(), few, "cue") == "wga"  # small groups count too
     unknown = Cohort.from_columns(
         {"id": cohort.id, "image": cohort.image, "label": cohort.label, "split": cohort.splits},
         image="image", split="split", root=cohort.root,
     )  # fmt: skip
-    assert _contract.selection(_fresh(), unknown) == "accuracy"
+    assert selection(_fresh(), unknown) == "accuracy"
 
 
 def test_the_half_of_the_audit_rows_is_stratified_and_seeded(cohort) -> None:
-    one, same = (_contract.audit_half(cohort, np.random.default_rng(4), "cue") for _ in range(2))
+    one, same = (audit_half(cohort, np.random.default_rng(4), "cue") for _ in range(2))
     assert list(one.id) == list(same.id)
     assert (one.counts("cue").to_numpy() == _check.PER_GROUP["audit"] // 2).all()
 
@@ -186,7 +190,7 @@ def test_what_a_model_says_has_the_rows_of_the_cohort(cohort) -> None:
     model = _fresh()
     model.used = frozenset(cohort.id)  # what it was fitted on is left out of audits, never here
     audit = cohort.on("audit")
-    found = _contract.read(model, audit, ("logits", "features"), batch=20, device="cpu", workers=1)
+    found = read(model, audit, ("logits", "features"), batch=20, device="cpu", workers=1)
     assert found["logits"].shape == (len(audit), 2)
     np.testing.assert_allclose(model.head_data(found["features"]), found["logits"], atol=1e-4)
 

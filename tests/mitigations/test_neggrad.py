@@ -111,14 +111,14 @@ def test_many_classes_and_values_on_convolutions_and_tokens(name, network, tmp_p
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(name, model, cohort, tmp_path, monkeypatch):
     undisturbed = unlearned(name, model, cohort)
-    save = training._Run.save
+    save = training.Run.save
 
     def save_and_die(run, folder):
         save(run, folder)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(training._Run, "save", save_and_die)
+        patched.setattr(training.Run, "save", save_and_die)
         unlearned(name, model, cohort, folder=tmp_path)
     monkeypatch.setattr("rightreasons.mitigations._unlearning.fit_association", None)  # its head is kept, not fitted again
     assert same(unlearned(name, model, cohort, folder=tmp_path), undisturbed)

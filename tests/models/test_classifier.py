@@ -143,8 +143,8 @@ def test_channels_last_maps_come_channels_first() -> None:
 def test_gradients_of_the_logits_reach_the_maps_and_the_input(x: Tensor) -> None:
     classifier = small()
     x.requires_grad_()
-    maps, logits = classifier.spatial_and_logits(x)
-    (by_map,) = torch.autograd.grad(logits[:, 1].sum(), maps, retain_graph=True)
+    maps, logits = classifier.activations(x, ["body.0"])
+    (by_map,) = torch.autograd.grad(logits[:, 1].sum(), maps["body.0"], retain_graph=True)
     (by_input,) = torch.autograd.grad(classifier.head(classifier.features(x))[:, 1].sum(), x)
     assert float(by_map.abs().sum()) > 0
     torch.testing.assert_close(by_input, torch.autograd.grad(logits[:, 1].sum(), x)[0], rtol=1e-4, atol=1e-6)

@@ -252,6 +252,19 @@ def assert_identity(classifier: Classifier) -> None:
         np.testing.assert_allclose(pooled, own.numpy(), rtol=1e-3, atol=1e-4 * scale, err_msg="maps")
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit", "test_efficientnet"])
+def test_the_cut_is_where_timm_says_it_is(name: str) -> None:
+    pytest.importorskip("timm")
+    classifier = Classifier.load(f"timm:{name}", num_classes=3, size=64 if name.startswith("mobile") else None)
+    net, x = classifier.module, torch.randn(2, 3, *classifier.geometry.size, generator=torch.Generator().manual_seed(0))
+    assert net.get_submodule(classifier.cut.head[-1]) is net.get_classifier()
+    with torch.no_grad():
+        maps = net.forward_features(x)
+        assert torch.equal(classifier.features(x), net.forward_head(maps, pre_logits=True))
+        if classifier.has_spatial:
+            assert torch.equal(classifier.spatial(x), maps)
+
+
 def test_every_family_of_timm_is_tried() -> None:
     timm = pytest.importorskip("timm")
     assert set(timm.list_modules()) - set(FAMILIES) == set()

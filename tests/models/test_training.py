@@ -17,10 +17,10 @@ from torch import nn  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError, TrainingError  # noqa: E402
 from rightreasons.models import training  # noqa: E402
-from rightreasons.models._plan import METRICS  # noqa: E402
 from rightreasons.models.augment import flip_and_shift  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.training import Batch, cross_entropy, evaluate, train  # noqa: E402
+from rightreasons.models.training_plan import METRICS  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

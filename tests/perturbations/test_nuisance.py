@@ -14,8 +14,8 @@ from rightreasons import perturbations  # noqa: E402
 from rightreasons.audits import Need  # noqa: E402
 from rightreasons.data import images, planted  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
+from rightreasons.extraction import extract  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 from rightreasons.perturbations import _fields, content, nuisance, tokens  # noqa: E402
 
 NUISANCE = dict(perturbations._functions("nuisance"))

@@ -14,11 +14,11 @@ from rightreasons.audits.art.procedure import Procedure  # noqa: E402
 from rightreasons.audits.art.rows import complete  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
+from rightreasons.extraction import extract  # noqa: E402
 from rightreasons.findings import Bars, Table  # noqa: E402
 from rightreasons.measurements import load_measurement, save_measurement  # noqa: E402
 from rightreasons.models.batches import batches  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 from rightreasons.stats import restoration  # noqa: E402
 from rightreasons.stats.resampling import task_rng  # noqa: E402
 

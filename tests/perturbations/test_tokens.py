@@ -14,10 +14,9 @@ from rightreasons.audits import audit, needs_of  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, EvidenceError, ModelError, SettingError  # noqa: E402
 from rightreasons.evidence import Evidence  # noqa: E402
-from rightreasons.models import recipes  # noqa: E402
+from rightreasons.extraction import extract, recipes  # noqa: E402
 from rightreasons.models.batches import batches  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import extract  # noqa: E402
 from rightreasons.perturbations import find, seeds  # noqa: E402
 from rightreasons.perturbations.tokens import field_of_view, united  # noqa: E402
 

@@ -20,7 +20,6 @@ from rightreasons.stats.profiles import (
     contributions,
     empty_maps,
     profile,
-    profile_draws,
     quadrants,
     rank_regions,
     region_scores,
@@ -177,17 +176,13 @@ def test_all_models_are_drawn_on_the_same_images_whatever_the_threads() -> None:
     rng = np.random.default_rng(6)
     ranks = [rank_regions(rng.normal(size=(30, 7))) for _ in range(3)]
     resamples = resampling.resamples(30, rng=rng, B=40, subject=np.arange(30) // 2)
-    draws = profile_draws(ranks, resamples)
-    assert draws.shape == (40, 3, 7)
+    medians = SortedRanks.of(np.hstack(ranks)).medians
+    draws = resamples.apply(medians).reshape(40, 3, 7)
     for model in range(3):
         np.testing.assert_array_equal(draws[:, model], bootstrap_profiles(ranks[model], resamples.counts()))
-    np.testing.assert_array_equal(
-        resamples.apply(SortedRanks.of(np.hstack(ranks)).medians, threads=2).reshape(draws.shape), draws
-    )
-    mean = profile_draws(ranks, resamples, "mean")[3, 1]
+    np.testing.assert_array_equal(resamples.apply(medians, threads=2).reshape(draws.shape), draws)
+    mean = bootstrap_profiles(ranks[1], resamples.counts(), "mean")[3]
     np.testing.assert_allclose(mean, np.average(ranks[1], axis=0, weights=resamples.counts()[3]), atol=1e-10)
-    with pytest.raises(DataError, match="resamples of 30"):
-        profile_draws([ranks[0][:5]], resamples)
 
 
 def test_counts_of_other_images_are_refused() -> None:

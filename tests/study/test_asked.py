@@ -18,7 +18,7 @@ import rightreasons as rr  # noqa: E402
 from rightreasons.case import Sheet, cases  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
-from rightreasons.models.extraction import named_cohorts  # noqa: E402
+from rightreasons.extraction import named_cohorts  # noqa: E402
 from rightreasons.study import toml, whole  # noqa: E402
 from rightreasons.study.data_sheet import association, cramers_v, sheet_of  # noqa: E402
 

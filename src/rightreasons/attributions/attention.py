@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rightreasons.attributions import _tokens as tokens
-from rightreasons.attributions._explained import checked, explaining
+from rightreasons.attributions._explained_score import checked, explaining
 from rightreasons.errors import ModelError
+from rightreasons.models import tokens
 from rightreasons.models.classifier import Classifier
 
 IS_CLASSLESS = True

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rightreasons.attributions._explained import checked, direction, explaining, refuse_changed
-from rightreasons.attributions._functions import CONVOLUTIONS, ELEMENTWISE, POOLING, REARRANGING, Functions, activation
+from rightreasons.attributions._explained_score import checked, direction, explaining, refuse_changed
+from rightreasons.attributions._function_rules import CONVOLUTIONS, ELEMENTWISE, POOLING, REARRANGING, Functions, activation
 from rightreasons.errors import ModelError, SettingError
-from rightreasons.models._cut import run
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import run
 
 
 def maps(classifier: Classifier, x: Tensor, *, target: Tensor, gamma: float = 0.05, patch_gamma: float = 0.25) -> Tensor:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rightreasons.attributions import _place as place
-from rightreasons.attributions._explained import checked, explaining, score
+from rightreasons.attributions import _map_layer as map_layer
+from rightreasons.attributions._explained_score import checked, explaining, score
 from rightreasons.models.classifier import Classifier
 
 
@@ -21,19 +21,19 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, layer: str = "", 
     ----------
     x : (b, c, *size) normalised images, of any number of spatial dimensions
     target : (b,) which output to explain
-    layer : whose output is the map, such as `layer4` (or `norm:input`); found by default (`_place.find`)
+    layer : whose output is the map, such as `layer4` (or `norm:input`); found by default (`_map_layer.find`)
     channels : where a named layer has them; "last" for (b, *space, c). By default the way that has the input's proportions
     """
     with explaining(classifier, x, target) as (x, target):
-        where = place.find(classifier, x, str(layer), channels)
-        with place.leaf_at(classifier.module, where.point) as seen:
+        where = map_layer.find(classifier, x, str(layer), channels)
+        with map_layer.leaf_at(classifier.module, where.point) as seen:
             explained = score(classifier, x.detach(), target)
         if not seen:
-            place.refuse_unused(classifier, where)
+            map_layer.refuse_unused(classifier, where)
         (raw,) = torch.autograd.grad(explained.sum(), seen, allow_unused=True)
         if raw is None:
-            place.refuse_unused(classifier, where)
-        activation, gradient = (place.as_map(t, classifier, where, x.shape[2:]) for t in (seen[0].detach(), raw))
+            map_layer.refuse_unused(classifier, where)
+        activation, gradient = (map_layer.as_map(t, classifier, where, x.shape[2:]) for t in (seen[0].detach(), raw))
         over_space = tuple(range(2, activation.ndim))
         if where.is_rectified:
             # The score depends on the mean of relu(A), so its gradient is one number where A is positive and 0 elsewhere.

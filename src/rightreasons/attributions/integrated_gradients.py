@@ -6,10 +6,10 @@ import torch
 from captum.attr import IntegratedGradients
 from torch import Tensor
 
-from rightreasons.attributions._explained import checked, explaining, score
-from rightreasons.attributions._fill import filled
+from rightreasons.attributions._explained_score import checked, explaining, score
 from rightreasons.errors import SettingError
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.fills import filled
 
 
 def maps(classifier: Classifier, x: Tensor, *, target: Tensor, baseline: str = "zero", steps: int = 32) -> Tensor:

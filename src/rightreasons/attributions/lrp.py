@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rightreasons.attributions import _place as place
-from rightreasons.attributions._explained import checked, direction, explaining, refuse_changed
-from rightreasons.attributions._functions import CONVOLUTIONS, ELEMENTWISE, POOLING, REARRANGING, Functions, activation
+from rightreasons.attributions import _map_layer as map_layer
+from rightreasons.attributions._explained_score import checked, direction, explaining, refuse_changed
+from rightreasons.attributions._function_rules import CONVOLUTIONS, ELEMENTWISE, POOLING, REARRANGING, Functions, activation
 from rightreasons.errors import ModelError, SettingError
 from rightreasons.families import suggest
-from rightreasons.models._cut import run
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import run
 
 STABILIZER = 1e-6
 RULES = ("epsilon_plus_flat", "epsilon_plus", "epsilon_alpha2_beta1", "epsilon_alpha2_beta1_flat")
@@ -64,7 +64,9 @@ def maps_and_conservation(
     composite = _composite(rules, bias)
     with explaining(classifier, x, target) as (x, target):
         pairs, expected = _norms_after_convolutions(classifier.module, x[:1])
-        where = place.find(classifier, x, "" if layer == "auto" else str(layer), channels) if layer else None
+        where = None
+        if layer:
+            where = map_layer.find(classifier, x, "" if layer == "auto" else str(layer), channels)
         x.requires_grad_()
         with _merged(pairs), composite.context(classifier.module):
             with _between_layers(classifier.name):
@@ -74,7 +76,7 @@ def maps_and_conservation(
             at = found[0] if where else x
             (arrived,) = torch.autograd.grad(output, at, grad_outputs=relevance)
         if where is not None:
-            arrived = place.as_map(arrived, classifier, where, x.shape[2:])
+            arrived = map_layer.as_map(arrived, classifier, where, x.shape[2:])
         pixels = checked(arrived.sum(1), "lrp", classifier)
         total, explained = pixels.flatten(1).sum(1), relevance.sum(1)
         return pixels, torch.stack([total, torch.zeros_like(total), explained], dim=1)

@@ -6,10 +6,10 @@ import torch
 from captum.attr import Occlusion
 from torch import Tensor
 
-from rightreasons.attributions._explained import checked, explaining, score
-from rightreasons.attributions._fill import filled
+from rightreasons.attributions._explained_score import checked, explaining, score
 from rightreasons.errors import SettingError
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.fills import filled
 
 
 def maps(classifier: Classifier, x: Tensor, *, target: Tensor, patch: int = 16, fill: str = "zero", together: int = 4) -> Tensor:

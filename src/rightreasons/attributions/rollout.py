@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rightreasons.attributions import _tokens as tokens
-from rightreasons.attributions._explained import checked, explaining
+from rightreasons.attributions._explained_score import checked, explaining
 from rightreasons.attributions.attention import on_grid, weights_of
+from rightreasons.models import tokens
 from rightreasons.models.classifier import Classifier
 
 IS_CLASSLESS = True

@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rightreasons.attributions import _tokens as tokens
-from rightreasons.attributions import _tokens_plain as plain
-from rightreasons.attributions._explained import checked, explaining
-from rightreasons.attributions._fill import filled
-from rightreasons.attributions._place import _grid
+from rightreasons.attributions._explained_score import checked, explaining
 from rightreasons.errors import ModelError, SettingError
+from rightreasons.models import plain_blocks as plain
+from rightreasons.models import tokens
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.fills import filled
 
 PRECISIONS = {"float32": None, "tf32": None, "fp16": torch.float16}
 WAYS = ("drop", "occlusion")
@@ -375,7 +374,7 @@ def patch_of(classifier: Classifier, patch: int = 0) -> tuple[int, ...]:
         if not 1 <= patch <= min(size):
             raise SettingError(f"patch={patch} of images of {size} pixels: give 1 to {min(size)}")
         return (patch,) * len(size)
-    grid = _grid(classifier.module, size)
+    grid = tokens.patch_grid(classifier.module, size)
     if grid is None:
         raise ModelError(f"{classifier.name} has no patches of its own: say how large a cell is, patch=16")
     return tuple(s // g for s, g in zip(size, grid))

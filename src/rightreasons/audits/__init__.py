@@ -16,7 +16,7 @@ from rightreasons.findings import Finding, not_run
 from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
 
-__all__ = ["Context", "Need", "Result", "Role", "audit", "audit_all", "needs_of"]
+__all__ = ["Context", "Need", "Result", "Role", "audit", "audit_all", "needs_of", "subjects_of"]
 
 Models = Evidence | Mapping[str, Evidence | Sequence[Evidence]]
 

@@ -1,4 +1,4 @@
-"""What belongs to the images of a cohort and to no model, at one input geometry: pixels, field of view, thumbnails …"""
+"""What belongs to the images of a cohort and to no model, at one input geometry: pixels, field of view, mean images."""
 
 from __future__ import annotations
 
@@ -106,12 +106,6 @@ class Facts:
                     "in the world: register the images to one space, so that an atlas can be laid over them"
                 )
         return first
-
-    def thumbnails(self, rows: Sequence[int] | np.ndarray, side: int = 128) -> list[bytes]:
-        """PNG of the rows as the model sees them; decodes these rows only, unless the pixels are there already."""
-        made = self._made()
-        pixels = Decoded(self.cohort, self.geometry, self.workers) if made is None else np.load(made, mmap_mode="r")
-        return [images.thumbnail(np.asarray(picture), side) for picture in pixels[np.asarray(rows, dtype=np.int64)]]
 
     def _mean(self, name: str, shape: Sequence[int], total_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Mean over the rows of what `total_of` sums over a chunk of pixels, kept as `<name>.npy`."""

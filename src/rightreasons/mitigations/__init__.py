@@ -1,9 +1,24 @@
-"""Change a model for the better: one file a method, found by its name. `mitigate` runs one; the model given stays as it was."""
+"""Change a model for the better: one file a method, found by its name. `mitigate` runs one; the model given stays as it was.
+
+A mitigation is one file, and its name is the method's:
+
+    STARTS = "start" | "model"       trains anew from the starting weights, or goes on from the model given
+    REFERENCES = ("baseline", …)     other models that it reads, by role; absent where there are none
+    mitigate(classifier, cohort, *, rng, attribute=None, …, folder=None, device=None, threads=None) -> Classifier
+
+It ends with `handed_on(new, old, method, card_settings(…), …)`. The classifier that is given is never changed. Rows by the roles
+of the splits: `train` fits, `val` selects, a half of `audit` serves methods that need held-out rows, `test` is never seen.
+`models.starting` has starting weights, `models.grouped_rows` groups and selection, `extraction.read` what a model says of rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rightreasons import families
 from rightreasons.errors import SettingError
@@ -15,6 +30,10 @@ if TYPE_CHECKING:
 
 RUNNING = ("folder", "device", "threads", "workers", "cache")
 """Keywords of `mitigate` functions that say where and how they run, and change no result that is promised."""
+SELECTED = {"wga": "validation WGA", "accuracy": "validation accuracy"}
+"""What the card says of a selection."""
+NO_SETTINGS = ("references", *RUNNING)
+"""Keywords of `mitigate` functions that do not stand among the settings of a card."""
 
 
 def mitigate(
@@ -54,3 +73,75 @@ def mitigate(
 def references_of(method: str) -> tuple[str, ...]:
     """Roles of the other models that a method reads."""
     return tuple(getattr(families.member("mitigations", method), "REFERENCES", ()))
+
+
+def card_settings(**settings: Any) -> dict[str, Any]:
+    """The settings of a `mitigate` function as plain data for the card, without those that say where and how it runs."""
+    return {key: _plain(value) for key, value in settings.items() if key not in NO_SETTINGS}
+
+
+def handed_on(
+    new: Classifier,
+    old: Classifier,
+    regime: str,
+    settings: Mapping[str, Any],
+    *,
+    selected: str,
+    fitted: Iterable[str] = (),
+    keeps: bool = True,
+    chosen: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> Classifier:
+    """`new` with the card of a mitigation; the network is in evaluation mode and carries no gradients.
+
+    Parameters
+    ----------
+    new : the changed model: a copy of `old`, or what `train` gave
+    settings : every setting of `mitigate`, defaults included, as plain data
+    selected : "wga" or "accuracy" on validation rows, or words of one's own ("not selected")
+    fitted : ids that it was fitted or tuned on beside those `new.used` has
+    keeps : whether `old.used` stays: True where the method goes on from the model (STARTS = "model"), False where it trains anew
+    chosen : what the selection chose (epoch, strength, …) and whatever else the page should know
+    """
+    for parameter in new.module.parameters():
+        parameter.grad = None
+    new.module.eval()
+    new.used = frozenset(new.used) | frozenset(fitted) | (frozenset(old.used) if keeps else frozenset())
+    if new.training is None:
+        new.training = old.training
+    if "metric" in new.card and not keeps:
+        chosen = {"epoch": new.card["selected_epoch"], new.card["metric"]["name"]: new.card["metric"]["value"], **(chosen or {})}
+    if (named := settings.get("start")) not in (None, "fresh", "given"):
+        new.card["start"] = str(named)  # weights that can be found again, where `train` keeps their fingerprint only
+    new.card = {
+        **new.card,
+        "regime": regime,
+        "seed": new.card.get("seed") if seed is None else seed,
+        "mitigation": {
+            "method": regime,
+            "settings": dict(settings),
+            "selected_by": SELECTED.get(selected, selected),
+            "chosen": dict(chosen or {}),
+            "of": old.fingerprint,
+            "version": version("rightreasons"),
+        },
+    }
+    return new
+
+
+def check_contract(name: str, **settings: Any) -> dict[str, str]:
+    """What `rightreasons.testing.check_mitigation` runs; needs torch."""
+    # By its name, because the contract runs `mitigate` and so imports this file.
+    check = importlib.import_module("rightreasons.mitigations._check").check
+    fingerprints: dict[str, str] = check(name, **settings)
+    return fingerprints
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, bool | int | float | str | type(None)) else str(value)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from rightreasons.errors import DataError
-from rightreasons.mitigations._contract import Rows, read
+from rightreasons.extraction import read
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Rows
 from rightreasons.models.training import Batch
 
 RIDGE = 0.01  # on standardised features, beside a mean loss: the head of a separable class stays finite

@@ -15,8 +15,7 @@ from torch import nn
 from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError, SettingError
-from rightreasons.mitigations import mitigate, references_of
-from rightreasons.mitigations._contract import NO_SETTINGS
+from rightreasons.mitigations import NO_SETTINGS, mitigate, references_of
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError
-from rightreasons.mitigations._contract import Rows, audit_half, grouped
-from rightreasons.models._cut import layer
-from rightreasons.models._layers import is_linear, read_layers
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import layer
+from rightreasons.models.grouped_rows import Rows, audit_half, grouped
+from rightreasons.models.head_layers import is_linear, read_layers
 
 
 def held_out(classifier: Classifier, cohort: Cohort, rng: np.random.Generator, attribute: str | None = None) -> Rows:

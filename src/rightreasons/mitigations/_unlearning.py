@@ -8,8 +8,8 @@ accuracy takes the shortcut's hits for skill and would refuse every model that h
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,15 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import SettingError
 from rightreasons.evidence import as_outputs
+from rightreasons.extraction import read
+from rightreasons.mitigations import handed_on
 from rightreasons.mitigations._association import Association, Unlearning, fit_association
-from rightreasons.mitigations._contract import (
-    Rows,
-    Select,
-    completed,
-    grouped,
-    handed_on,
-    read,
-    score,
-    seed_of,
-    selection,
-)
-from rightreasons.mitigations._training import Training
-from rightreasons.models._plan import write
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Rows, Select, completed, grouped, score, seed_of, selection
+from rightreasons.models.running import on_threads
+from rightreasons.models.trained import save_state
 from rightreasons.models.training import train
+from rightreasons.models.training_keywords import Training
 from rightreasons.stats import groups
 
 Candidate = tuple[Classifier, dict[str, Any]]  # a model, and the settings that made it
@@ -67,14 +60,8 @@ class Running:
         """Of functions that run the network."""
         return {"device": self.device, "threads": self.threads, "workers": self.workers, "cache": self.cache}
 
-    @contextmanager
-    def on_threads(self) -> Iterator[None]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads or before)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    def on_threads(self) -> AbstractContextManager[None]:
+        return on_threads(self.threads)
 
 
 @dataclass(frozen=True)
@@ -219,8 +206,7 @@ def remembered(folder: Path | None, name: str, key: str, make: Callable[[], dict
         if stored["key"] == key:
             return dict(stored["made"])
     made = {part: tensor.cpu() for part, tensor in make().items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    write(file, lambda stream: torch.save({"key": key, "made": made}, stream))
+    save_state(file, {"key": key, "made": made})
     return made
 
 

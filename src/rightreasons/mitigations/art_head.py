@@ -18,10 +18,12 @@ from sklearn.linear_model import LogisticRegression
 from rightreasons.audits.art import Directions, find, gate, restore
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
+from rightreasons.extraction import read
 from rightreasons.head import Head, Layer
-from rightreasons.mitigations._contract import Rows, completed, handed_on, labelled, read, score, selection, settings_in
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.mitigations._last_layer import held_out, last_inputs, standard, with_last_layer
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Rows, completed, labelled, score, selection
 from rightreasons.stats.restoration import halves
 
 STARTS = "model"
@@ -59,7 +61,7 @@ def mitigate(
     """
     if not len(C) or not all(0 < c < np.inf for c in C) or not 0 < beta < np.inf:
         raise SettingError(f"C={list(C)} and beta={beta}: give penalties and a strength above 0")
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, rho=rho, tau=tau, n_min=n_min, beta=beta, C=C, batch=batch)
     cohort = completed(cohort, rng)
     fit = held_out(classifier, cohort, rng, attribute)
     val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError, SettingError
 from rightreasons.evidence import Recipe
+from rightreasons.extraction import read
 from rightreasons.head import Head
-from rightreasons.mitigations._contract import Rows, completed, every_group, grouped, handed_on, read, settings_in
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models import loading
-from rightreasons.models._cut import layer
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import layer
+from rightreasons.models.grouped_rows import Rows, completed, every_group, grouped
 from rightreasons.partitions import grid
 from rightreasons.progress import track
 from rightreasons.remedy import WORST, Comparison, Pair, compare
@@ -109,7 +111,19 @@ def mitigate(
     tolerance : by how much the balanced accuracy of the tuning rows may fall
     B : resamples for the intervals of the table
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute,
+        form=form,
+        attribution=attribution,
+        cells=cells,
+        alphas=alphas,
+        betas=betas,
+        folds=folds,
+        random_maps=random_maps,
+        tolerance=tolerance,
+        batch=batch,
+        B=B,
+    )
     pairs = _pairs(form, alphas, betas, classifier)
     others = _references(references, classifier, cohort, attribute)
     rows = _rows(classifier, completed(cohort, rng), attribute, others, folds, rng)
@@ -292,7 +306,9 @@ class _Seen:
         """(*space) the map of some rows at the resolution of the features; `move` gives the region that each value goes to."""
         key = (rows.tobytes(), form)
         if key not in self.found:  # every random map of a fold moves the same values
-            profiles = {role: np.mean([profile(of[rows]) for of in ranks], axis=0) for role, ranks in self.ranks.items()}
+            profiles = {}
+            for role, ranks_of_seeds in self.ranks.items():
+                profiles[role] = np.mean([profile(ranks[rows]) for ranks in ranks_of_seeds], axis=0)
             formula = shortcut_map if form == "quadrant" else contrast
             self.found[key] = formula(profiles["test"], profiles["baseline"], profiles["attribute"])
         found = self.found[key]

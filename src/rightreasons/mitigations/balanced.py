@@ -11,20 +11,12 @@ import numpy as np
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
-from rightreasons.mitigations._contract import (
-    Select,
-    completed,
-    every_group,
-    fresh,
-    grouped,
-    handed_on,
-    seed_of,
-    selection,
-    settings_in,
-)
-from rightreasons.mitigations._training import Training, trains
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 
@@ -47,12 +39,12 @@ def mitigate(
     ----------
     attribute : whose groups with the label are balanced; the cohort's first by default
     how : "subsample" every (label, attribute) group to the smallest, or "reweight" all rows
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
     """
     if how not in ("subsample", "reweight"):
         raise SettingError(f"how is {how!r}: give subsample or reweight")
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, how=how, start=start, select=select, **training)
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)

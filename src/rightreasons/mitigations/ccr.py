@@ -8,7 +8,8 @@ margin for the second to the cross-entropy (SDI and CCR, eq. 7 to 10). No attrib
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,21 +20,15 @@ from torch import Tensor, nn
 from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, Severities, read_severities
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.extraction import read
 from rightreasons.families import member
-from rightreasons.mitigations._contract import (
-    completed,
-    fresh,
-    handed_on,
-    labelled,
-    read,
-    seed_of,
-    selection,
-    settings_in,
-)
-from rightreasons.mitigations._training import Training, trains
-from rightreasons.models._plan import Metric
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import completed, labelled, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import CURVES, Batch, train
+from rightreasons.models.training_keywords import Training, trains
+from rightreasons.models.training_plan import Metric
 from rightreasons.stats.groups import auc
 
 STARTS = "start"
@@ -84,64 +79,112 @@ def mitigate(
     normalised : distances in running mean feature norms, so that a margin means the same for every network; False is the paper's
     focus : draw nuisance operators in proportion to how much predictions still move under them. Alike (False, the paper's) the
         one operator that takes the cue comes up too seldom to matter among a dozen others
-    severities : file of `perturbations.calibration`; without it reference severities
+    severities : file of `extraction.severities.calibrate`; without it reference severities
     operators : nuisance operators to use. By default those on which the calibration's baseline depends, where there are such:
         the others take content with them and give nothing back. Else all
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     """
-    tried = sorted((float(s) for s in ([strength] if strength is not None else strengths)), reverse=True)
-    if not tried or min(tried) < 0 or min(representation, prediction, sensitivity, margin) < 0:
+    candidates = sorted(map(float, strengths if strength is None else [strength]), reverse=True)
+    if not candidates or min(candidates) < 0 or min(representation, prediction, sensitivity, margin) < 0:
         raise SettingError(
             f"strength={strength}, strengths={list(strengths)}, representation={representation}, prediction={prediction}, "
             f"sensitivity={sensitivity}, margin={margin}: give numbers of at least 0, and one strength or more"
         )
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute,
+        strength=strength,
+        strengths=strengths,
+        representation=representation,
+        prediction=prediction,
+        sensitivity=sensitivity,
+        margin=margin,
+        normalised=normalised,
+        focus=focus,
+        severities=severities,
+        operators=operators,
+        start=start,
+        select=select,
+        **training,
+    )
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)
     labelled(classifier, cohort.on("val"), attribute)
     begin = fresh(classifier, rng, start)
-    chosen_operators = _operators(read_severities(severities, operators), operators is None)
-    folder = training["folder"]
-    running = {key: value for key, value in training.items() if key in ("device", "threads", "workers", "cache")}
+    used_operators = _operators(read_severities(severities, operators), operators is None)
+    folder = None if training["folder"] is None else Path(training["folder"])
 
     def trained(weight: float) -> Classifier:
         objective = Consistency(
-            chosen_operators, strength=weight, representation=representation, prediction=prediction, sensitivity=sensitivity,
-            margin=margin, normalised=normalised, focus=focus,
-        )  # fmt: skip
-        place = None if folder is None else Path(folder) if strength is not None else Path(folder) / _place(weight)
-        here: Training = {**training, "folder": place}
+            used_operators,
+            strength=weight,
+            representation=representation,
+            prediction=prediction,
+            sensitivity=sensitivity,
+            margin=margin,
+            normalised=normalised,
+            focus=focus,
+        )
+        own_folder = folder if folder is None or strength is not None else folder / _folder_name(weight)
+        own: Training = {**training, "folder": own_folder}
         return train(
-            begin, cohort, objective=objective if weight else None, attribute=attribute, stop_on=by, seed=seed,
-            regime="ccr", **here,
-        )  # fmt: skip
+            begin,
+            cohort,
+            objective=objective if weight else None,
+            attribute=attribute,
+            stop_on=by,
+            seed=seed,
+            regime="ccr",
+            **own,
+        )
+
+    def validation_auc(model: Classifier) -> float:
+        running = {key: value for key, value in training.items() if key in ("device", "threads", "workers", "cache")}
+        return _validation_auc(model, cohort, running)
 
     if strength is not None:
         return handed_on(trained(strength), classifier, "ccr", settings, selected=by, keeps=False, chosen={"strength": strength})
     is_trained = classifier.training is not None or bool(classifier.card.get("regime"))
-    baseline = _validation_auc(classifier if is_trained else trained(0.0), cohort, running)
-    for weight in tried:
-        new = trained(weight)
-        found = _validation_auc(new, cohort, running)
-        if found >= baseline - TOLERANCE:
-            break
+    baseline = validation_auc(classifier if is_trained else trained(0.0))
+    choice = _largest_acceptable(candidates, trained, validation_auc, baseline - TOLERANCE)
     if folder is not None:
-        shutil.copy(Path(folder) / _place(weight) / CURVES, Path(folder) / CURVES)
-    told = {
-        "strength": weight, "validation AUC": round(found, 6), "validation AUC of the baseline": round(baseline, 6),
-        "within the tolerance": bool(found >= baseline - TOLERANCE),
-    }  # fmt: skip
-    return handed_on(new, classifier, "ccr", settings, selected=by, keeps=False, chosen=told)
+        shutil.copy(folder / _folder_name(choice.strength) / CURVES, folder / CURVES)
+    chosen = {
+        "strength": choice.strength,
+        "validation AUC": round(choice.auc, 6),
+        "validation AUC of the baseline": round(baseline, 6),
+        "within the tolerance": bool(choice.auc >= baseline - TOLERANCE),
+    }
+    return handed_on(choice.model, classifier, "ccr", settings, selected=by, keeps=False, chosen=chosen)
 
 
-def _operators(found: Severities, free: bool) -> dict[str, float]:
-    """Nuisance operator → severity."""
-    marked = [o for o in found.used if o.status == DEPENDS] if free else []
-    return {o.operator: o.severity for o in marked or found.used}
+@dataclass(frozen=True)
+class _Choice:
+    model: Classifier
+    strength: float
+    auc: float
 
 
-def _place(strength: float) -> str:
+def _largest_acceptable(
+    descending: Sequence[float], trained: Callable[[float], Classifier], auc: Callable[[Classifier], float], least: float
+) -> _Choice:
+    """The model of the largest strength whose AUC is at least `least`; of the smallest where none is."""
+    for strength in descending:
+        model = trained(strength)
+        choice = _Choice(model, strength, auc(model))
+        if choice.auc >= least:
+            break
+    return choice
+
+
+def _operators(calibrated: Severities, is_free: bool) -> dict[str, float]:
+    """Nuisance operator → severity; where the choice is free, those on which the calibration's baseline depends."""
+    dependent = [severity for severity in calibrated.used if severity.status == DEPENDS]
+    chosen = dependent if is_free and dependent else calibrated.used
+    return {severity.operator: severity.severity for severity in chosen}
+
+
+def _folder_name(strength: float) -> str:
     return f"strength-{strength:g}"
 
 

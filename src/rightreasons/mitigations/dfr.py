@@ -19,20 +19,12 @@ from sklearn.linear_model import LogisticRegression
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.extraction import read
 from rightreasons.head import Head, Layer
-from rightreasons.mitigations._contract import (
-    Rows,
-    completed,
-    every_group,
-    handed_on,
-    labelled,
-    read,
-    score,
-    selection,
-    settings_in,
-)
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.mitigations._last_layer import held_out, last_inputs, standard, with_last_layer
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Rows, completed, every_group, labelled, score, selection
 
 STARTS = "model"
 
@@ -64,7 +56,7 @@ def mitigate(
     batch : images at a time when features are read
     folder : not used, nothing here is long
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, C=C, refits=refits, batch=batch)
     if not len(C) or not all(0 < c < np.inf for c in C) or refits < 1:
         raise SettingError(f"C={list(C)} and refits={refits}: give penalties above 0, and at least one refit")
     cohort = completed(cohort, rng)

@@ -7,10 +7,12 @@ from typing import Unpack
 import numpy as np
 
 from rightreasons.data.cohort import Cohort
-from rightreasons.mitigations._contract import Select, completed, fresh, handed_on, seed_of, selection, settings_in
-from rightreasons.mitigations._training import Training, trains
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 
@@ -31,10 +33,10 @@ def mitigate(
     Parameters
     ----------
     attribute : whose worst group selects; the cohort's first by default
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, start=start, select=select, **training)
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)

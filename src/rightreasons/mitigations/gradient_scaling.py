@@ -23,11 +23,13 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError, TrainingError
 from rightreasons.evidence import as_outputs
 from rightreasons.families import suggest
-from rightreasons.mitigations._contract import SELECTED, completed, fresh, handed_on, seed_of, settings_in
-from rightreasons.mitigations._training import Training, trains
+from rightreasons.mitigations import SELECTED, card_settings, handed_on
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import completed, seed_of
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
+from rightreasons.models.training_keywords import Training, trains
 from rightreasons.stats.resampling import task_rng
 
 STARTS = "start"
@@ -65,12 +67,23 @@ def mitigate(
     balance : also multiply it by what a constant answer costs on the label over what it costs on the attribute
     divisor : of a continuous attribute's squared error: its training variance, or a number (the paper's 100 for years)
     hidden : widths of the branch's hidden layers
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     select : metric of the val rows that chooses the epoch. The attribute plays no part in it by default: a sweep asks what the
         gradient does, and a choice by the worst group would do some of it
     """
-    asked = _asked(classifier, cohort, settings_in(mitigate, locals()), rng)
-    return asked.handed_on(train(asked.start, asked.cohort, **{**training, **asked.training}))
+    settings = card_settings(
+        attribute=attribute,
+        scale=scale,
+        weight=weight,
+        balance=balance,
+        divisor=divisor,
+        hidden=hidden,
+        start=start,
+        select=select,
+        **training,
+    )
+    prepared = _prepared(classifier, cohort, settings, rng)
+    return prepared.handed_on(train(prepared.start, prepared.cohort, **{**training, **prepared.training}))
 
 
 def together(
@@ -91,20 +104,16 @@ def together(
     rngs : one a model; equal ones give equal batches, which makes it faster
     """
     usual = families.settings_of(mitigate)
-    full = [{**usual, **own} for own in settings]
-    made = [
-        _asked(model, cohort, settings_in(mitigate, own), rng, always=True)
-        for model, own, rng in zip(classifiers, full, rngs, strict=True)
+    prepared, keywords = [], []
+    for model, own, rng in zip(classifiers, settings, rngs, strict=True):
+        complete = {key: own.get(key, default) for key, default in usual.items()}
+        one = _prepared(model, cohort, card_settings(**complete), rng, always=True)
+        prepared.append(one)
+        keywords.append({**one.training, **{key: complete[key] for key in ("device", "workers", "cache")}})
+    trained = train_batched([one.start for one in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads)
+    return [
+        model if isinstance(model, TrainingError) else one.handed_on(model) for one, model in zip(prepared, trained, strict=True)
     ]
-    running = [{key: own[key] for key in ("device", "workers", "cache")} for own in full]
-    trained = train_batched(
-        [asked.start for asked in made],
-        made[0].cohort,
-        [{**asked.training, **how} for asked, how in zip(made, running, strict=True)],
-        folders=folders,
-        threads=threads,
-    )
-    return [m if isinstance(m, TrainingError) else asked.handed_on(m) for asked, m in zip(made, trained, strict=True)]
 
 
 def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> list[float]:
@@ -220,7 +229,7 @@ def _mlp(d: int, hidden: Sequence[int], outputs: int, rng: np.random.Generator) 
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Prepared:
     """One model to train: from where, on which rows, with which keywords of `train`."""
 
     given: Classifier
@@ -243,9 +252,9 @@ class _Asked:
         return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=told)
 
 
-def _asked(
+def _prepared(
     classifier: Classifier, cohort: Cohort, settings: dict[str, Any], rng: np.random.Generator, *, always: bool = False
-) -> _Asked:
+) -> _Prepared:
     names = _names(cohort, settings["attribute"])
     scales, weights = _each(settings["scale"], names, "scale"), _each(settings["weight"], names, "weight")
     divisor, hidden = settings["divisor"], settings["hidden"]
@@ -260,13 +269,16 @@ def _asked(
     shares = {name: _share(classifier, rows, name) if settings["balance"] else 1.0 for name in names}
     branches = [_branch(name, rows, divisor, scales[name], weights[name] * shares[name]) for name in names]
     objective = WithAttributes(start.d, branches, hidden=hidden, rng=rng, always=always)
-    return _Asked(classifier, start, cohort, objective, settings, seed)
+    return _Prepared(classifier, start, cohort, objective, settings, seed)
 
 
 def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:
     if not cohort.attributes:
         raise DataError(f"cohort {cohort.name!r} has no attribute: give attribute= when reading the manifest")
-    named = [cohort.attributes[0]] if attribute is None else [attribute] if isinstance(attribute, str) else list(attribute)
+    if attribute is None:
+        named = [cohort.attributes[0]]
+    else:
+        named = [attribute] if isinstance(attribute, str) else list(attribute)
     for name in named:
         if name not in cohort.attributes:
             raise SettingError(f"no attribute {name!r} in cohort {cohort.name!r}; {suggest(name, cohort.attributes)}")

@@ -14,20 +14,12 @@ from torch import Tensor, nn
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
-from rightreasons.mitigations._contract import (
-    Select,
-    completed,
-    every_group,
-    fresh,
-    grouped,
-    handed_on,
-    seed_of,
-    selection,
-    settings_in,
-)
-from rightreasons.mitigations._training import Training, trains
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 
@@ -54,13 +46,13 @@ def mitigate(
     attribute : whose groups with the label compete; the cohort's first by default
     step : of the groups' weights (eta_q)
     adjustment : C of C / sqrt(n_g), added to a group's loss where the weights are raised: small groups generalise worse
-    start : starting weights, see `_contract.fresh`
+    start : starting weights, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
     patience : None, because the weights need many steps before the small groups count
     """
     if not (0 < step < np.inf and 0 <= adjustment < np.inf):
         raise SettingError(f"step={step} and adjustment={adjustment}: give a step above 0, and an adjustment of at least 0")
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, step=step, adjustment=adjustment, start=start, select=select, **training)
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)

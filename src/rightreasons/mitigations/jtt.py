@@ -16,15 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.evidence import as_outputs
-from rightreasons.mitigations._contract import Select, completed, fresh, handed_on, seed_of, selection, settings_in
-from rightreasons.mitigations._training import Training, trains
-from rightreasons.models._plan import write
+from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
+from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
 
@@ -57,7 +59,7 @@ def mitigate(
         class to class between epochs; at this one they settle on the rows that disagree with what is learnt first.
     upweight : lambda
     weight : "copies": an error counts as lambda + 1 copies of its row, as in the released code; "paper": as lambda
-    start : starting weights of both stages, see `_contract.fresh`
+    start : starting weights of both stages, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
     folder : stage one and every pair have a folder in it, and what is finished there is not done again
     """
@@ -66,31 +68,42 @@ def mitigate(
             f"early={list(early)}, upweight={list(upweight)}, weight={weight!r}: give epochs of at least 1, upweights above 0, "
             "and copies or paper"
         )
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute,
+        early=early,
+        early_lr=early_lr,
+        upweight=upweight,
+        weight=weight,
+        start=start,
+        select=select,
+        **training,
+    )
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
     by = select or selection(classifier, cohort, attribute)
     starting = fresh(classifier, rng, start)
-    folder = training.pop("folder")
-    place = None if folder is None else Path(folder)
+    given_folder = training.pop("folder")
+    folder = None if given_folder is None else Path(given_folder)
     both: dict[str, Any] = {**training, "attribute": attribute, "stop_on": by, "seed": seed}
-    first = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
-    first["lr"] = training["lr"] / 10 if early_lr is None else early_lr
-    errors = early_errors(starting, cohort, early, place, **first)
-    best: Classifier | None = None
-    tried: list[dict[str, Any]] = []
-    for T, wrong in _different(errors).items():
-        for lam in upweight:
-            pair = None if place is None else place / f"early-{T}-upweight-{lam:g}"
-            new = train(starting, cohort, weights=upweighted(cohort, wrong, lam, weight), regime="jtt", folder=pair, **both)
-            tried.append({"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]})
-            if best is None or tried[-1][by] > best.card["metric"]["value"]:
-                best, chosen = new, tried[-1]
-    if best is None:
+    stage_one = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
+    stage_one["lr"] = training["lr"] / 10 if early_lr is None else early_lr
+    errors = _different(early_errors(starting, cohort, early, folder, **stage_one))
+    if not errors:
         raise TrainingError(
             f"stage one makes no error on the train rows after {', '.join(map(str, early))} epochs, so that nothing can be "
             "upweighted: give fewer epochs in early=, or a lower lr"
         )
+    tried: list[dict[str, Any]] = []
+    best, chosen = starting, dict[str, Any]()  # there is at least one pair
+    for T, wrong in errors.items():
+        for lam in upweight:
+            own_folder = None if folder is None else folder / f"early-{T}-upweight-{lam:g}"
+            weights = upweighted(cohort, wrong, lam, weight)
+            new = train(starting, cohort, weights=weights, regime="jtt", folder=own_folder, **both)
+            pair = {"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]}
+            if not chosen or pair[by] > chosen[by]:  # of equal ones the first stays
+                best, chosen = new, pair
+            tried.append(pair)
     return handed_on(best, classifier, "jtt", settings, selected=by, keeps=False, chosen={**chosen, "tried": tried})
 
 
@@ -113,7 +126,7 @@ def early_errors(
         wrong = sorted(map(str, rows.id[_predicted(model, rows, training["batch"]) != y]))
         seen[epoch] = frozenset(wrong)
         if folder is not None:
-            write(_errors_file(folder, epoch), lambda stream: stream.write(json.dumps(wrong).encode()))
+            files.write(_errors_file(folder, epoch), json.dumps(wrong))
 
     wanted = sorted(set(map(int, early)))
     # An epoch more than needed: the weights after T epochs are those at the beginning of the next.

@@ -14,12 +14,12 @@ import numpy as np
 from torch import Tensor
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Unlearning
-from rightreasons.mitigations._contract import settings_in
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 
@@ -42,7 +42,7 @@ def mitigate(
     mu : weight of the association; of several, the best on validation rows is kept
     keep : task accuracy on validation rows (mean over groups) that may be lost
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, mu=mu, keep=keep, **training)
     refuse_share("keep", keep)
     values = strengths("mu", mu)
     start = begin(classifier, cohort, rng, attribute, training["batch"], Running.of(training))

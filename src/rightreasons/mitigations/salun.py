@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association, Unlearning
-from rightreasons.mitigations._contract import settings_in
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, Start, begin, finish, refuse_share, remembered, strengths, tuned
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 
@@ -51,7 +51,7 @@ def mitigate(
     share : of all weights that may change
     keep : task accuracy on validation rows (mean over groups) that may be lost
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, mu=mu, share=share, keep=keep, **training)
     refuse_share("keep", keep)
     refuse_share("share", share)
     values = strengths("mu", mu)

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association, Unlearning
-from rightreasons.mitigations._contract import settings_in
-from rightreasons.mitigations._training import Training, trains
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import Batch
+from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "model"
 
@@ -52,7 +52,9 @@ def mitigate(
     ascent : share of the epochs, from the first, in which every other step ascends
     keep : task accuracy on validation rows (mean over groups) that may be lost
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(
+        attribute=attribute, mu=mu, temperature=temperature, teacher=teacher, ascent=ascent, keep=keep, **training
+    )
     refuse_share("keep", keep)
     refuse_share("ascent", ascent)
     if not 0 < temperature < np.inf or not 0 <= teacher < np.inf:

@@ -19,8 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import ModelError, SettingError
+from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association
-from rightreasons.mitigations._contract import settings_in
 from rightreasons.mitigations._unlearning import Candidate, Running, Start, begin, finish, refuse_share, strengths
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -61,7 +61,7 @@ def mitigate(
     chunk : rows whose gradients are held at a time; None: as many as 128 million numbers hold. 1 takes row after row without
         `torch.func.vmap`, for networks that it cannot take
     """
-    settings = settings_in(mitigate, locals())
+    settings = card_settings(attribute=attribute, alpha=alpha, damping=damping, rows=rows, keep=keep, batch=batch, chunk=chunk)
     refuse_share("keep", keep)
     alphas, dampings = strengths("alpha", alpha), strengths("damping", damping)
     for name, value in (("rows", rows), ("chunk", chunk)):
@@ -127,11 +127,11 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
             for sums, found, weight in zip(total, gradients(weights, x, y[rows], a[rows]), weight_of, strict=True):
                 for name, gradient in found.items():
                     sums[name] += torch.tensordot(weight[rows], gradient.double().square(), dims=1)
-    task, association = (
-        {name.removeprefix("network."): (value / weight.sum()).cpu() for name, value in sums.items()}
-        for sums, weight in zip(total, weight_of, strict=True)
-    )
-    return task, association
+
+    def mean(sums: Mapping[str, Tensor], weight: Tensor) -> Importances:
+        return {name.removeprefix("network."): (value / weight.sum()).cpu() for name, value in sums.items()}
+
+    return mean(total[0], weight_of[0]), mean(total[1], weight_of[1])
 
 
 class _Read(nn.Module):
@@ -171,6 +171,11 @@ def _at_once(network: _Read) -> RowGradients:
 
 
 def _row_after_row(network: _Read) -> RowGradients:
+    def with_zeros(gradients: Sequence[Tensor | None], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """(1, …) gradients by name, 0 where a weight has no part in the loss."""
+        pairs = zip(weights.items(), gradients, strict=True)
+        return {name: (torch.zeros_like(weight) if own is None else own)[None] for (name, weight), own in pairs}
+
     def found(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         own = dict(network.named_parameters())
         named = {name: own[name] for name in weights}
@@ -178,9 +183,6 @@ def _row_after_row(network: _Read) -> RowGradients:
         of_task, of_association = (
             torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True) for loss in (task, association)
         )
-        return tuple(
-            {name: (torch.zeros_like(w) if g is None else g)[None] for (name, w), g in zip(named.items(), part, strict=True)}
-            for part in (of_task, of_association)
-        )  # type: ignore[return-value]
+        return with_zeros(of_task, named), with_zeros(of_association, named)
 
     return found

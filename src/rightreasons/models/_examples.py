@@ -18,9 +18,9 @@ from rightreasons.data.facts import Facts
 from rightreasons.data.images import Geometry
 from rightreasons.data.schema import Value, hash_of
 from rightreasons.errors import TrainingError
-from rightreasons.models._plan import Settings
 from rightreasons.models.batches import Pixels, batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.training_plan import Settings
 from rightreasons.stats.resampling import task_rng
 
 IN_MEMORY_BYTES = 1 << 30  # of decoded pixels; more are decoded anew in every epoch unless a cache folder keeps them

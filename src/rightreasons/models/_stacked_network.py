@@ -48,13 +48,16 @@ class StackedNetwork:
         self.whole = _Whole(classifier.copy().to(device), copy.deepcopy(objective))
         if hasattr(self.whole.objective, "to"):
             self.whole.objective.to(device)
-        wholes = [[_Whole(*pair) for pair in row] for row in grid]
+        wholes = [_Whole(*pair) for row in grid for pair in row]
+        shape = (len(grid), len(grid[0]))
 
-        def stacked(of: Callable[[_Whole], Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
-            columns = [[dict(of(whole)) for whole in row] for row in wholes]
-            names = columns[0][0]
-            rows = {name: [torch.stack([c[name].detach().to(device) for c in row]) for row in columns] for name in names}
-            return {name: torch.stack(parts) for name, parts in rows.items()}
+        def stacked(tensors_of: Callable[[_Whole], Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
+            copies = [dict(tensors_of(whole)) for whole in wholes]
+            together = {}
+            for name in copies[0]:
+                tensors = torch.stack([copy[name].detach().to(device) for copy in copies])
+                together[name] = tensors.view(*shape, *tensors.shape[1:])
+            return together
 
         learned = {name for name, p in self.whole.named_parameters() if p.requires_grad}
         values = stacked(nn.Module.named_parameters)
@@ -62,8 +65,10 @@ class StackedNetwork:
         self.frozen = {name: p for name, p in values.items() if name not in learned}
         self.buffers = stacked(nn.Module.named_buffers)
         numbers = differing_numbers([objective for row in grid for _, objective in row])
-        found = {name: torch.tensor(values, dtype=torch.float32, device=device) for name, values in numbers.items()}
-        self.numbers = {name: v.view(len(grid), len(grid[0]), *v.shape[1:]) for name, v in found.items()}
+        self.numbers = {}
+        for name, of_models in numbers.items():
+            tensor = torch.tensor(of_models, dtype=torch.float32, device=device)
+            self.numbers[name] = tensor.view(*shape, *tensor.shape[1:])
 
     def gradients(self, seen: Seen, epoch: int = 0, step: int = 0) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Losses (S, L) and gradients in training mode, buffers updated; everything in `seen` is (S, b, …)."""
@@ -234,9 +239,5 @@ def _random_layers(module: nn.Module) -> Iterator[tuple[str, float]]:
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             yield name, float(layer.p)
         elif type(layer).__name__ in ("DropPath", "StochasticDepth", "PatchDropout"):
-            yield (
-                name,
-                float(
-                    next(p for p in (getattr(layer, k, None) for k in ("drop_prob", "p", "prob", "rate")) if p is not None) or 0.0
-                ),
-            )
+            known = [getattr(layer, attribute, None) for attribute in ("drop_prob", "p", "prob", "rate")]
+            yield name, float(next(rate for rate in known if rate is not None) or 0.0)

@@ -10,14 +10,13 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,14 +25,24 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
-from rightreasons.models import training
 from rightreasons.models._examples import Examples, examples
-from rightreasons.models._meter import Meter
-from rightreasons.models._plan import Settings, claim, write
-from rightreasons.models._stacked import StackedOptimizer, schedule_factors
 from rightreasons.models._stacked_network import Seen, StackedNetwork, differing_numbers, put, why_not
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.training import Augment, Objective, evaluate, train
+from rightreasons.models.running import device_of, generator_of, on_threads, own_randomness
+from rightreasons.models.stacked_optimizer import StackedOptimizer, schedule_factors
+from rightreasons.models.trained import Given, Outcome, ask_objective, copied, finish, finished, save_curves, save_state
+from rightreasons.models.training import (
+    Augment,
+    Objective,
+    augmentation_of,
+    cross_entropy,
+    evaluate,
+    plan_of,
+    refuse_undefined_metric,
+    train,
+)
+from rightreasons.models.training_plan import Settings, claim
+from rightreasons.progress import Meter
 
 VARIES = ("seed", "lr", "weight_decay")
 """Settings in which the models of one group may differ, beside `regime` and the numbers of their objectives."""
@@ -67,17 +76,17 @@ def train_batched(
     """
     members = _members(classifiers, cohort, settings, folders, threads)
     first = members[0]
-    finished = [member.folder is not None and claim(member.folder, member.plan) for member in members]
-    if all(finished):
+    are_finished = [member.folder is not None and claim(member.folder, member.plan) for member in members]
+    if all(are_finished):
         _end(first)
-        return [training._finished(Path(m.folder or ""), m.objective, m.classifier) for m in members]
-    device = training._device(first.settings.device)
-    with training._threads(first.settings.threads), training._own_randomness(device):
+        return [finished(Path(m.folder or ""), m.objective, m.classifier) for m in members]
+    device = device_of(first.settings.device)
+    with on_threads(first.settings.threads), own_randomness(device):
         _decode(members)
         group = _Group(members, device)
         group.resume(first.folder)
         _loop(group, first.folder)
-        done = [group.finish(member, is_there) for member, is_there in zip(members, finished)]
+        done = [group.finish(member, is_there) for member, is_there in zip(members, are_finished)]
     if not any(isinstance(one, TrainingError) for one in done):
         _end(first)
     return done
@@ -91,7 +100,7 @@ def refusal(classifier: Classifier) -> str:
     shape = (4, classifier.geometry.channels, *classifier.geometry.size)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(classifier.device)
     seen = Seen(x, torch.arange(4, device=x.device) % classifier.C, {}, torch.ones(4, device=x.device))
-    return why_not(classifier, training.cross_entropy, seen)
+    return why_not(classifier, cross_entropy, seen)
 
 
 def is_small(classifier: Classifier) -> bool:
@@ -134,7 +143,7 @@ def _epoch(group: _Group, meter: Meter) -> np.ndarray:
     losses: list[Tensor] = []
     with ExitStack() as streams:
         leaders = [group.members[number] for number in group.grid[:, 0]]
-        draws = [training._generator(m.settings.seed, f"augmentation in epoch {epoch}", device) for m in leaders]
+        draws = [generator_of(m.settings.seed, f"augmentation in epoch {epoch}", device) for m in leaders]
         sources = [m.fit.batches(group.template, batch, m.fit.order(batch, m.settings.seed, epoch)) for m in leaders]
         for source in sources:
             streams.enter_context(closing(source))
@@ -149,9 +158,15 @@ def _epoch(group: _Group, meter: Meter) -> np.ndarray:
 
 
 def _stacked(seen: Sequence[Seen]) -> Seen:
-    attributes = {name: torch.stack([one.attributes[name] for one in seen]) for name in seen[0].attributes}
-    x, y, weight = (torch.stack([getattr(one, name) for one in seen]) for name in ("x", "y", "weight"))
-    return Seen(x, y, attributes, weight)
+    attributes = {}
+    for name in seen[0].attributes:
+        attributes[name] = torch.stack([of_seed.attributes[name] for of_seed in seen])
+    return Seen(
+        torch.stack([of_seed.x for of_seed in seen]),
+        torch.stack([of_seed.y for of_seed in seen]),
+        attributes,
+        torch.stack([of_seed.weight for of_seed in seen]),
+    )
 
 
 def _logits(group: _Group) -> np.ndarray:
@@ -201,7 +216,7 @@ def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Se
 
 def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
     """Seeds and settings of the grid with a model that is not over; one that is over is only computed to fill the grid."""
-    over = np.array([[group.members[number].is_over(group.epoch) for number in row] for row in group.grid])
+    over = group.for_each(lambda member: member.is_over(group.epoch))
     return np.flatnonzero(~over.all(axis=1)), np.flatnonzero(~over.all(axis=0))
 
 
@@ -263,6 +278,11 @@ class _Group:
         self.network.params = self.optimizer.params
         self.kept = tuple(np.arange(side) for side in self.grid.shape)
 
+    def for_each(self, value: Callable[[_Member], Any]) -> np.ndarray:
+        """(S, L) a number of each member of the grid."""
+        values = [value(self.members[number]) for number in self.grid.flat]
+        return np.array(values).reshape(self.grid.shape)
+
     def step(self, seen: Seen, step: int) -> Tensor:
         now = self.epoch * self.steps + step
         losses, grads = self.network.gradients(seen, self.epoch, now)
@@ -283,7 +303,7 @@ class _Group:
     def save(self, folder: Path | None) -> None:
         for member in self.members:
             if member.folder is not None and len(member.curves) == self.epoch:
-                _write_curves(member, member.folder)
+                save_curves(member.folder, member.curves)
         if folder is None:
             return
         state = {
@@ -293,7 +313,7 @@ class _Group:
             "buffers": self.network.buffers,
             "members": [{"curves": m.curves, "best": m.best, "error": m.error} for m in self.members],
         }
-        write(folder / GROUP, lambda stream: torch.save(state, stream))
+        save_state(folder / GROUP, state)
 
     def resume(self, folder: Path | None) -> None:
         if folder is None or not (folder / GROUP).exists():
@@ -312,18 +332,20 @@ class _Group:
         if member.error:
             return TrainingError(member.error)
         if is_there and member.folder is not None:
-            return training._finished(member.folder, member.objective, member.classifier)
-        run = training._Run(member.classifier.copy(), member.objective, member.settings, self.steps, self.epoch, member.curves)
-        put(member.best["state"], run.model, member.objective)
-        states = {"model": run.model.module.state_dict(), "objective": run._ask_objective("state_dict", {})}
-        run.best = {"epoch": member.best["epoch"], "score": member.best["score"], **training._copied(states)}
-        run.device, run.precision = self.device, None
+            return finished(member.folder, member.objective, member.classifier)
+        model = member.classifier.copy()
+        model.module.zero_grad(set_to_none=True)
+        ask_objective(member.objective, "to", None, model.device)
+        put(member.best["state"], model, member.objective)
+        state = copied(ask_objective(member.objective, "state_dict", {}))
         if member.folder is not None:
-            _write_curves(member, member.folder)
-        return training._finish(run, member.classifier, member.fit, member.stop, member.plan, member.folder)
+            save_curves(member.folder, member.curves)
+        outcome = Outcome(member.settings, member.best["epoch"], member.curves, state, self.device, None)
+        given = Given(member.classifier, member.fit, member.stop, member.plan)
+        return finish(model, outcome, given, member.folder)
 
     def _per_member(self, name: str) -> Tensor:
-        values = [[getattr(self.members[number].settings, name) for number in row] for row in self.grid]
+        values = self.for_each(lambda member: getattr(member.settings, name))
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _refuse(self) -> None:
@@ -345,12 +367,13 @@ class _Group:
 
 def _grid(seeds: Sequence[int]) -> np.ndarray:
     """(S, L) numbers of members, those of a seed in a row; where seeds have unequal numbers, every member has a row."""
-    rows = [[number for number, seed in enumerate(seeds) if seed == one] for one in dict.fromkeys(seeds)]
-    return np.array(rows if len({len(row) for row in rows}) == 1 else [[number] for number in range(len(seeds))])
-
-
-def _write_curves(member: _Member, folder: Path) -> None:
-    write(folder / training.CURVES, lambda stream: pd.DataFrame(member.curves).to_csv(stream, index=False))
+    members: dict[int, list[int]] = {}
+    for number, seed in enumerate(seeds):
+        members.setdefault(seed, []).append(number)
+    are_equally_many = len({len(numbers) for numbers in members.values()}) == 1
+    if are_equally_many:
+        return np.array(list(members.values()))
+    return np.arange(len(seeds))[:, None]
 
 
 def _end(first: _Member) -> None:
@@ -381,8 +404,8 @@ def _members(
     for classifier, keywords, place in zip(classifiers, given, places):
         own = Settings(**{f.name: keywords[f.name] for f in fields(Settings)})
         fit, stop = rows.of(classifier, own)
-        loss, change = keywords["objective"] or training.cross_entropy, training._augmentation(keywords["augment"])
-        plan = training._plan(own, classifier, fit, stop, loss, change)
+        loss, change = keywords["objective"] or cross_entropy, augmentation_of(keywords["augment"])
+        plan = plan_of(own, classifier, fit, stop, loss, change)
         members.append(_Member(classifier, own, loss, fit, stop, change, keywords["workers"], keywords["cache"], place, plan))
     differing_numbers([member.objective for member in members])
     group = hash_of(json.dumps(member.plan, sort_keys=True) for member in members)
@@ -447,7 +470,7 @@ class _Rows:
         key = settings.seed if self.is_split_by_seed else -1
         if key not in self.made:
             self.made[key] = examples(classifier, self.cohort, self.stopping, self.weights, settings)
-            training._refuse_undefined(settings, self.made[key][1], classifier)
+            refuse_undefined_metric(settings, self.made[key][1], classifier)
         return self.made[key]
 
 

@@ -9,7 +9,6 @@ import copy
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from rightreasons import files
 from rightreasons.data.images import Geometry
 from rightreasons.errors import CheckpointError, ModelError, SettingError
 from rightreasons.head import Head, outputs_for
 from rightreasons.models import loading
-from rightreasons.models._cut import Cut, find_cut, layer, run, vector
-from rightreasons.models._layers import ACTIVATIONS, TensorLayer, evaluate, read_layers, to_data, torch_head
+from rightreasons.models.cut import Cut, find_cut
+from rightreasons.models.forward import layer, run, vector
+from rightreasons.models.head_layers import ACTIVATIONS, TensorLayer, evaluate, read_layers, to_data, torch_head
 
 __all__ = ["Classifier", "outputs_for", "torch_head"]
 
@@ -237,16 +238,6 @@ class Classifier:
         self.require_spatial()
         return self._channels_first(run(self.module, x, [self.cut.spatial])[0][0])
 
-    def spatial_and_logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The maps and the logits of one forward pass.
-
-        Gradients of the logits reach the maps' own tensor where they are stored channels first and nothing is done to them
-        before the pool; `attributions.gradcam` takes the layer's own output instead, which always is on the graph.
-        """
-        self.require_spatial()
-        found, output = run(self.module, x, [self.cut.spatial])
-        return self._channels_first(found[0]), self._picked(output)
-
     def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
         """The outputs of named layers and the logits of one forward pass, on one graph."""
         found, output = run(self.module, x, [f"{name}:output" for name in layers])
@@ -338,16 +329,12 @@ class Classifier:
     def save(self, folder: str | Path) -> Path:
         """Write `model.safetensors` and `model.json`; each appears whole or not at all."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         # clones, because tied weights share their memory and safetensors refuses that
         state = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in self.module.state_dict().items()}
         told = self._told()
-        temporary = folder / f".model.safetensors.{os.getpid()}"
-        save_file(state, temporary)
-        temporary.replace(folder / "model.safetensors")
-        temporary = folder / f".model.json.{os.getpid()}"
-        temporary.write_text(json.dumps(told, indent=1))
-        temporary.replace(folder / "model.json")
+        with files.replacing(folder / "model.safetensors") as partial:
+            save_file(state, partial)
+        files.write(folder / "model.json", json.dumps(told, indent=1))
         return folder
 
     @classmethod
@@ -513,9 +500,11 @@ def _geometry(
     if size is None:
         raise ModelError(f"{spec} does not say its input size: give size=")
     mode = mode or built.mode
-    # timm pads with the model's own mean
-    fill = _per_channel("mean", built.mean if mean is None else mean, built.channels) if mode == "border" else ()
-    return Geometry(size, built.crop if crop is None else crop, interpolation or built.interpolation, built.channels, mode, fill)
+    fill: tuple[float, ...] = ()
+    if mode == "border":  # timm pads with the model's own mean
+        fill = _per_channel("mean", built.mean if mean is None else mean, built.channels)
+    crop = built.crop if crop is None else crop
+    return Geometry(size, crop, interpolation or built.interpolation, built.channels, mode, fill)
 
 
 def _per_channel(what: str, values: float | Sequence[float], channels: int) -> tuple[float, ...]:

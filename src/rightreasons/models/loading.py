@@ -323,11 +323,20 @@ def _hf_processing(transformers: Any, model_type: str, folder: Path | None) -> d
         if folder is not None and (folder / name).is_file():
             found = json.loads((folder / name).read_text())
             return {**plain, **found.get("image_processor", found)}
-    names = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)
-    candidates = names.values() if isinstance(names, dict) else names if isinstance(names, tuple) else (names,)
-    kind = next((getattr(transformers, n, None) for n in candidates if n and getattr(transformers, n, None) is not None), None)
-    defaults = {} if kind is None else {key: value for key, value in kind().to_dict().items() if value is not None}
-    return {**plain, **defaults}
+    for name in _processor_names(IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)):
+        processor = getattr(transformers, name, None)
+        if processor is not None:
+            defaults = processor().to_dict()
+            return {**plain, **{key: value for key, value in defaults.items() if value is not None}}
+    return plain
+
+
+def _processor_names(listed: Any) -> list[str]:
+    """Names of image processors as one version or another of transformers lists them: one, several, or by backend."""
+    if isinstance(listed, dict):
+        listed = tuple(listed.values())
+    names = listed if isinstance(listed, tuple) else (listed,)
+    return [name for name in names if name]
 
 
 def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) -> dict[str, Any]:

@@ -11,15 +11,13 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.special import log_softmax
 from torch import Tensor, nn
@@ -28,14 +26,37 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
 from rightreasons.models import augment as augmentations
-from rightreasons.models._examples import Examples, examples, outputs_of
-from rightreasons.models._meter import Meter
-from rightreasons.models._plan import OPTIMIZERS, Metric, Settings, claim, described, write
+from rightreasons.models._examples import Examples, examples
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.running import device_of, generator_of, on_threads, own_randomness, precision_of, seed_torch
+from rightreasons.models.trained import (
+    CHECKPOINT,
+    CURVES,
+    Given,
+    Outcome,
+    ask_objective,
+    copied,
+    finish,
+    finished,
+    save_curves,
+    save_state,
+)
+from rightreasons.models.training_plan import OPTIMIZERS, Metric, Settings, claim, described
+from rightreasons.progress import Meter
 from rightreasons.stats import groups
-from rightreasons.stats.resampling import task_rng
 
-CHECKPOINT, CURVES, OBJECTIVE = "checkpoint.pt", "curves.csv", "objective.pt"
+__all__ = [
+    "CURVES",
+    "Augment",
+    "Batch",
+    "Objective",
+    "augmentation_of",
+    "cross_entropy",
+    "evaluate",
+    "plan_of",
+    "refuse_undefined_metric",
+    "train",
+]
 
 
 @dataclass(frozen=True)
@@ -151,20 +172,20 @@ def train(
         threads=threads,
     )
     fit, stop = examples(classifier, cohort, stopping, weights, settings)
-    _refuse_undefined(settings, stop, classifier)
-    loss, change = objective or cross_entropy, _augmentation(augment)
-    plan = _plan(settings, classifier, fit, stop, loss, change)
+    refuse_undefined_metric(settings, stop, classifier)
+    loss, change = objective or cross_entropy, augmentation_of(augment)
+    plan = plan_of(settings, classifier, fit, stop, loss, change)
     place = None if folder is None else Path(folder)
     if place is not None and claim(place, plan):
-        return _finished(place, loss, classifier)
+        return finished(place, loss, classifier)
 
-    where = _device(device)
-    with _threads(threads), _own_randomness(where):
+    where = device_of(device)
+    with on_threads(threads), own_randomness(where):
         fit, stop = (part.decoded(classifier.geometry, cache, workers) for part in (fit, stop))
-        run = _Run(classifier.copy().to(where), loss, settings, fit.steps(batch))
+        run = Run(classifier.copy().to(where), loss, settings, fit.steps(batch))
         run.resume(place)
         _loop(run, fit, stop, change, place)
-        return _finish(run, classifier, fit, stop, plan, place)
+        return finish(run.model, run.outcome(), Given(classifier, fit, stop, plan), place)
 
 
 def evaluate(logits: np.ndarray, y: np.ndarray, attribute: np.ndarray | None = None) -> dict[str, float]:
@@ -182,10 +203,52 @@ def evaluate(logits: np.ndarray, y: np.ndarray, attribute: np.ndarray | None = N
     }
 
 
+def plan_of(
+    settings: Settings, classifier: Classifier, fit: Examples, stop: Examples, objective: Objective, augment: Augment | None
+) -> dict[str, Any]:
+    """Everything that decides the trained weights, as plain data."""
+    return {
+        **asdict(settings),
+        "objective": described(objective),
+        "augment": described(augment),
+        "architecture": classifier.name,
+        "starting weights": classifier.fingerprint,
+        "training rows": fit.cohort.fingerprint,
+        "training columns": fit.columns,
+        "stopping rows": stop.cohort.fingerprint,
+        "stopping columns": stop.columns,
+    }
+
+
+def refuse_undefined_metric(settings: Settings, stop: Examples, classifier: Classifier) -> None:
+    """Refuse a metric that has no value on the rows that stop, before anything runs."""
+    if math.isnan(evaluate(np.zeros((len(stop.y), classifier.C)), stop.y, stop.groups)[settings.stop_on]):
+        reason = "they are of one class" if settings.stop_on == "auc" else "no group of a categorical attribute has 10 of them"
+        raise TrainingError(
+            f"{settings.stop_on} is undefined on the {len(stop.y)} stopping rows ({reason}): "
+            "give other stopping= rows or another stop_on="
+        )
+
+
+def augmentation_of(named: Augment | str | None) -> Augment | None:
+    """The augmentation of that name; a function is taken as it is."""
+    if not isinstance(named, str):
+        return named
+    path, _, name = named.rpartition(":")
+    try:
+        home = importlib.import_module(path) if path else augmentations
+    except ModuleNotFoundError as error:
+        raise SettingError(f"augment={named!r}: {error}; give package.module:function of a module on the Python path") from error
+    if not callable(getattr(home, name, None)):
+        known = [key for key, value in vars(home).items() if callable(value) and value.__module__ == home.__name__]
+        raise SettingError(f"augment={named!r}: no function {name!r} in {home.__name__}; {suggest(name, known)}")
+    return getattr(home, name)
+
+
 # ---- the loop -----------------------------------------------------------------------------------------------------------
 
 
-def _loop(run: _Run, fit: Examples, stop: Examples, augment: Augment | None, folder: Path | None) -> None:
+def _loop(run: Run, fit: Examples, stop: Examples, augment: Augment | None, folder: Path | None) -> None:
     settings = run.settings
     what = f"train {run.model.name} ({settings.regime}, seed {settings.seed})"
     with Meter(what, settings.epochs * run.steps, run.epoch * run.steps) as meter:
@@ -199,12 +262,12 @@ def _loop(run: _Run, fit: Examples, stop: Examples, augment: Augment | None, fol
             meter.say(f"epoch {run.epoch}: loss {loss:.3f}, {settings.stop_on} {scores[settings.stop_on]:.3f}")
 
 
-def _epoch(run: _Run, fit: Examples, augment: Augment | None, meter: Meter) -> float:
+def _epoch(run: Run, fit: Examples, augment: Augment | None, meter: Meter) -> float:
     """One pass over the training rows; their mean loss."""
     settings, device = run.settings, run.device
-    _seed_torch(settings.seed, f"network in epoch {run.epoch}", device)
-    augments = _generator(settings.seed, f"augmentation in epoch {run.epoch}", device)
-    draws = _generator(settings.seed, f"objective in epoch {run.epoch}", device)
+    seed_torch(settings.seed, f"network in epoch {run.epoch}", device)
+    augments = generator_of(settings.seed, f"augmentation in epoch {run.epoch}", device)
+    draws = generator_of(settings.seed, f"objective in epoch {run.epoch}", device)
     order = fit.order(settings.batch, settings.seed, run.epoch)
     look_every = 1 if device.type == "cpu" else 25  # reading a loss waits for the GPU
     losses: list[Tensor] = []
@@ -222,7 +285,7 @@ def _epoch(run: _Run, fit: Examples, augment: Augment | None, meter: Meter) -> f
     return float(np.average(torch.stack(losses).double().cpu().numpy(), weights=sizes))
 
 
-def _logits(run: _Run, part: Examples) -> np.ndarray:
+def _logits(run: Run, part: Examples) -> np.ndarray:
     run.model.module.eval()
     with closing(part.batches(run.model, run.settings.batch)) as stream, torch.no_grad():
         logits = torch.cat([run.model.logits(x).float() for _, x in stream]).cpu().numpy()
@@ -231,7 +294,7 @@ def _logits(run: _Run, part: Examples) -> np.ndarray:
     return logits
 
 
-def _refuse_divergence(losses: list[Tensor], newest: int, run: _Run) -> None:
+def _refuse_divergence(losses: list[Tensor], newest: int, run: Run) -> None:
     seen = torch.stack(losses[-newest:]).float().cpu()
     if not torch.isfinite(seen).all():
         step = len(losses) - len(seen) + int(torch.isfinite(seen).int().argmin()) + 1
@@ -239,13 +302,13 @@ def _refuse_divergence(losses: list[Tensor], newest: int, run: _Run) -> None:
         raise TrainingError(f"the loss is {value} in epoch {run.epoch + 1}, step {step} of {run.steps}: {_way_out(run)}")
 
 
-def _way_out(run: _Run) -> str:
+def _way_out(run: Run) -> str:
     amp = "" if run.precision is None else "set amp=False, "
     return f"lower lr (now {run.settings.lr:g}) or clip, {amp}look at mean= and std= and at the pixels, and start in a new folder"
 
 
 @dataclass
-class _Run:
+class Run:
     """The state of a training run: what a checkpoint holds, and how one step changes it."""
 
     model: Classifier
@@ -263,18 +326,21 @@ class _Run:
         self.parameters = [p for p in own if p.requires_grad]
         if not self.parameters:
             raise TrainingError(f"no parameter of {self.model.name} may change: set requires_grad of those to train")
-        decay = {True: self.settings.weight_decay, False: 0.0}
-        parts = {many: [p for p in self.parameters if (p.ndim > 1) == many] for many in (True, False)}
-        self.optimizer = OPTIMIZERS[self.settings.optimizer](
-            [{"params": part, "weight_decay": decay[many]} for many, part in parts.items() if part], lr=self.settings.lr
-        )
-        self.precision = _precision(self.settings.amp, self.device)
+        weights = [p for p in self.parameters if p.ndim > 1]
+        biases_and_norms = [p for p in self.parameters if p.ndim <= 1]
+        groups = [
+            {"params": weights, "weight_decay": self.settings.weight_decay},
+            {"params": biases_and_norms, "weight_decay": 0.0},
+        ]
+        make_optimizer = OPTIMIZERS[self.settings.optimizer]
+        self.optimizer = make_optimizer([group for group in groups if group["params"]], lr=self.settings.lr)
+        self.precision = precision_of(self.settings.amp, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision is torch.float16)
 
     @property
     def is_over(self) -> bool:
-        waited = self.epoch - self.best.get("epoch", 0)
-        return self.epoch >= self.settings.epochs or (self.settings.patience is not None and waited >= self.settings.patience)
+        patience, waited = self.settings.patience, self.epoch - self.best.get("epoch", 0)
+        return self.epoch >= self.settings.epochs or (patience is not None and waited >= patience)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step of this epoch."""
@@ -305,7 +371,7 @@ class _Run:
         score = row[f"val_{self.settings.stop_on}"] * (-1 if self.settings.stop_on == "loss" else 1)
         if not self.best or score > self.best["score"]:
             states = {"model": self.model.module.state_dict(), "objective": self._ask_objective("state_dict", {})}
-            self.best = {"epoch": self.epoch, "score": score, **{name: _copied(state) for name, state in states.items()}}
+            self.best = {"epoch": self.epoch, "score": score, **{name: copied(state) for name, state in states.items()}}
 
     def save(self, folder: Path | None) -> None:
         if folder is None:
@@ -319,8 +385,8 @@ class _Run:
             "scaler": self.scaler.state_dict(),
             "objective": self._ask_objective("state_dict", {}),
         }
-        write(folder / CHECKPOINT, lambda stream: torch.save(state, stream))
-        write(folder / CURVES, lambda stream: pd.DataFrame(self.curves).to_csv(stream, index=False))
+        save_state(folder / CHECKPOINT, state)
+        save_curves(folder, self.curves)
 
     def resume(self, folder: Path | None) -> None:
         if folder is None or not (folder / CHECKPOINT).exists():
@@ -332,157 +398,16 @@ class _Run:
         self.scaler.load_state_dict(state["scaler"])
         self._ask_objective("load_state_dict", None, state["objective"])
 
-    def take_best(self) -> None:
+    def outcome(self) -> Outcome:
+        """The end of the run; model and objective take the state of the best epoch."""
+        self._take_best()
+        best = self.best
+        return Outcome(self.settings, best["epoch"], self.curves, best["objective"], self.device, self.precision)
+
+    def _take_best(self) -> None:
         self.model.module.load_state_dict(self.best["model"])
         self._ask_objective("load_state_dict", None, self.best["objective"])
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _ask_objective(self, name: str, default: Any, *given: Any) -> Any:
-        return getattr(self.objective, name)(*given) if hasattr(self.objective, name) else default
-
-
-def _copied(state: Any) -> Any:
-    """A state in memory of its own, on the CPU."""
-    if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
-    return {key: _copied(value) for key, value in state.items()} if isinstance(state, Mapping) else state
-
-
-# ---- before and after ---------------------------------------------------------------------------------------------------
-
-
-def _plan(
-    settings: Settings, classifier: Classifier, fit: Examples, stop: Examples, objective: Objective, augment: Augment | None
-) -> dict[str, Any]:
-    """Everything that decides the trained weights, as plain data."""
-    return {
-        **asdict(settings),
-        "objective": described(objective),
-        "augment": described(augment),
-        "architecture": classifier.name,
-        "starting weights": classifier.fingerprint,
-        "training rows": fit.cohort.fingerprint,
-        "training columns": fit.columns,
-        "stopping rows": stop.cohort.fingerprint,
-        "stopping columns": stop.columns,
-    }
-
-
-def _refuse_undefined(settings: Settings, stop: Examples, classifier: Classifier) -> None:
-    if math.isnan(evaluate(np.zeros((len(stop.y), classifier.C)), stop.y, stop.groups)[settings.stop_on]):
-        reason = "they are of one class" if settings.stop_on == "auc" else "no group of a categorical attribute has 10 of them"
-        raise TrainingError(
-            f"{settings.stop_on} is undefined on the {len(stop.y)} stopping rows ({reason}): "
-            "give other stopping= rows or another stop_on="
-        )
-
-
-def _finish(
-    run: _Run, given: Classifier, fit: Examples, stop: Examples, plan: Mapping[str, Any], folder: Path | None
-) -> Classifier:
-    run.take_best()
-    model = run.model.to(given.device)
-    model.module.eval()
-    model.classes = outputs_of(given, fit.cohort, run.settings.target)
-    model.used = frozenset(given.used) | set(fit.cohort.id) | set(stop.cohort.id)
-    model.training = fit.cohort.fingerprint
-    model.card = _card(run, given, fit, stop, plan)
-    if folder is not None:
-        if run.best["objective"]:
-            write(folder / OBJECTIVE, lambda stream: torch.save(run.best["objective"], stream))
-        model.save(folder)
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    return model
-
-
-def _card(run: _Run, given: Classifier, fit: Examples, stop: Examples, plan: Mapping[str, Any]) -> dict[str, Any]:
-    settings, selected = run.settings, run.best["epoch"]
-    is_fresh = given.training is None and given.card.get("start") == "fresh"
-    return {
-        **({"name": given.card["name"]} if given.card.get("name") else {}),
-        "architecture": given.card.get("architecture") or given.name,
-        "regime": settings.regime,
-        "seed": settings.seed,
-        "target": settings.target or "",  # empty is the label, whatever its column is called elsewhere
-        "start": "fresh" if is_fresh else given.fingerprint,
-        "settings": {**asdict(settings), "objective": plan["objective"], "augment": plan["augment"]},
-        "rows": {"train": len(fit.y), "stopping": len(stop.y)},
-        "left_out": {"train": fit.left_out, "stopping": stop.left_out},
-        "selected_epoch": selected,
-        "metric": {"name": settings.stop_on, "value": run.curves[selected - 1][f"val_{settings.stop_on}"]},
-        "curves": [{k: v for k, v in row.items() if not k.startswith("time_")} for row in run.curves],
-        "ran": {"device": run.device.type, "threads": torch.get_num_threads(), "precision": str(run.precision or torch.float32)},
-        "versions": {name: version(name) for name in ("rightreasons", "torch", "numpy")},
-    }
-
-
-def _finished(folder: Path, objective: Objective, given: Classifier) -> Classifier:
-    """The model of a finished run; the objective gets the state that goes with it."""
-    if (folder / OBJECTIVE).exists() and hasattr(objective, "load_state_dict"):
-        objective.load_state_dict(torch.load(folder / OBJECTIVE, map_location="cpu", weights_only=True))
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    return Classifier.open(folder, module=given.copy().module).to(given.device)
-
-
-def _augmentation(named: Augment | str | None) -> Augment | None:
-    if not isinstance(named, str):
-        return named
-    path, _, name = named.rpartition(":")
-    try:
-        home = importlib.import_module(path) if path else augmentations
-    except ModuleNotFoundError as error:
-        raise SettingError(f"augment={named!r}: {error}; give package.module:function of a module on the Python path") from error
-    if not callable(getattr(home, name, None)):
-        known = [key for key, value in vars(home).items() if callable(value) and value.__module__ == home.__name__]
-        raise SettingError(f"augment={named!r}: no function {name!r} in {home.__name__}; {suggest(name, known)}")
-    return getattr(home, name)
-
-
-# ---- device, threads, randomness ----------------------------------------------------------------------------------------
-
-
-def _device(named: str | torch.device | None) -> torch.device:
-    device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
-
-
-def _precision(amp: bool | str | None, device: torch.device) -> torch.dtype | None:
-    if amp is False or (amp is None and device.type == "cpu"):
-        return None
-    if isinstance(amp, str):
-        return {"bf16": torch.bfloat16, "fp16": torch.float16}[amp]
-    return torch.bfloat16 if device.type == "cpu" or torch.cuda.is_bf16_supported() else torch.float16
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _own_randomness(device: torch.device) -> Iterator[None]:
-    """Dropout and drop path draw from torch's global state: it is ours inside, and as it was afterwards."""
-    on_cuda = device.type == "cuda"
-    cudnn = torch.backends.cudnn
-    steady = cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32)
-    with torch.random.fork_rng([device.index] if on_cuda else []), steady if on_cuda else nullcontext():
-        yield
-
-
-def _seed_torch(seed: int, task: str, device: torch.device) -> None:
-    number = int(task_rng(seed, task).integers(2**62))
-    torch.random.default_generator.manual_seed(number)  # torch.manual_seed would also touch every GPU
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index].manual_seed(number)
-
-
-def _generator(seed: int, task: str, device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(int(task_rng(seed, task).integers(2**62)))
+    def _ask_objective(self, name: str, default: Any, *arguments: Any) -> Any:
+        return ask_objective(self.objective, name, default, *arguments)

@@ -22,11 +22,15 @@ import torch
 
 from rightreasons import families
 from rightreasons.errors import SettingError
+from rightreasons.perturbations._fields import field_of_view
 
-if TYPE_CHECKING:  # recipes look perturbations up, and perturbations change their passes
+if TYPE_CHECKING:
     from rightreasons.evidence import Evidence
     from rightreasons.models.classifier import Classifier
-    from rightreasons.models.recipes import Pass
+    from rightreasons.models.passes import Pass
+
+
+__all__ = ["Perturbation", "field_of_view", "find", "generator", "seeds"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Perturbation:
     Parameters
     ----------
     change : a `Pass` to the changed one (`Pass.with_pixels`, `Pass.with_network`)
-    reads, arrays, check, may_lack : as in `rightreasons.models.recipes.Maker`
+    reads, arrays, check, may_lack : as in `rightreasons.models.passes.Maker`
     fit : gives `change` from whole arrays of the evidence, once before the first batch
     """
 

@@ -46,12 +46,6 @@ def contrast(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) -> Ten
     seen, (down, across) = aperture(pixels), places(pixels)
     drawn = uniform(seeds, (REGIONS, 4), 11, pixels.device)
     radius, angle = INNER * drawn[..., 0].sqrt(), 2 * math.pi * drawn[..., 1]
-    reach = (0.2 + 0.15 * drawn[..., 2]) * seen.half.amin(1)[:, None]
-    factor = torch.where(drawn[..., 3] < 0.5, math.log1p(3 * severity), math.log1p(-min(severity, 0.98)))
-    bells = []
-    for axis, turned, place in ((0, torch.sin, down.flatten()), (1, torch.cos, across.flatten())):
-        middle = seen.centre[:, axis, None] + radius * turned(angle) * seen.half[:, axis, None]
-        bells.append(torch.exp(-((place - middle[..., None]) ** 2) / (2 * reach[..., None] ** 2)))
     reach = (0.2 + 0.15 * drawn[..., 2]) * seen.half.amin(1, keepdim=True)
     row, column = (
         (seen.centre[:, a, None] + turned(angle) * radius * seen.half[:, a, None])[..., None, None]

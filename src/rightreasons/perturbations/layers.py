@@ -13,9 +13,9 @@ from rightreasons.audits.art import layers as art_layers
 from rightreasons.audits.art.procedure import Procedure
 from rightreasons.errors import ModelError, NotRun, SettingError
 from rightreasons.evidence import Evidence
-from rightreasons.models import _cut
+from rightreasons.models import forward
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.recipes import Pass
+from rightreasons.models.passes import Pass
 from rightreasons.perturbations import Perturbation
 from rightreasons.stats.restoration import Directions
 
@@ -140,11 +140,12 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
         output = made[0] if isinstance(made, tuple) else made
         channels = _channel_axis(classifier, name, output)
         moved = shift(means(classifier, name, output))
-        shape = [len(output) if axis == 0 else output.shape[axis] if axis == channels else 1 for axis in range(output.ndim)]
+        shape = [1] * output.ndim
+        shape[0], shape[channels] = len(output), output.shape[channels]
         changed = output + moved.view(shape)
         return (changed, *made[1:]) if isinstance(made, tuple) else changed
 
-    handle = _cut.layer(classifier.module, name).register_forward_hook(hook)
+    handle = forward.layer(classifier.module, name).register_forward_hook(hook)
     try:
         return classifier.read(x)
     finally:
@@ -166,4 +167,4 @@ def _all(batch: Pass) -> Tensor:
 
 
 def _check(classifier: Classifier, name: str) -> None:
-    _cut.layer(classifier.module, name)
+    forward.layer(classifier.module, name)

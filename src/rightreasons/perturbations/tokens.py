@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rightreasons.attributions import _tokens as sequence
-from rightreasons.attributions._fill import FILLS, filled
+from rightreasons import attributions
 from rightreasons.attributions.token_influence import cells, patch_of
 from rightreasons.data import facts, images
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
+from rightreasons.evidence import Recipe
 from rightreasons.families import suggest
-from rightreasons.models import recipes
+from rightreasons.models import tokens as sequence
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.recipes import Maker, Pass
+from rightreasons.models.fills import FILLS, filled
+from rightreasons.models.passes import Maker, Pass
 from rightreasons.perturbations import Perturbation, generator, seeds
 
 OBJECTS = ("box", "mask", "fov")
@@ -128,10 +129,14 @@ def noise(*, region: str = "inside", by: str = "box", sd: float = 0.25, draw: in
     def change(batch: Pass) -> Pass:
         cohort, rows = batch.source
         views = batch.pixels.cpu().numpy()
-        found = [field_of_view(v) if by == "fov" else _pixels(cohort, row, by, batch.classifier) for v, row in zip(views, rows)]
-        size = batch.x.shape[2:]
-        here = np.stack([np.zeros(size, bool) if f is None else f if region == "inside" else ~f for f in found])
-        area = torch.from_numpy(here).to(batch.x.device)
+        areas = []
+        for view, row in zip(views, rows):
+            inside = field_of_view(view) if by == "fov" else _pixels(cohort, row, by, batch.classifier)
+            if inside is None:
+                areas.append(np.zeros(batch.x.shape[2:], bool))
+            else:
+                areas.append(inside if region == "inside" else ~inside)
+        area = torch.from_numpy(np.stack(areas)).to(batch.x.device)
         field = torch.stack(
             [torch.randn(batch.x.shape[1:], generator=generator(s)) for s in seeds(cohort.id[rows], "noise", draw)]
         )
@@ -155,8 +160,8 @@ def _ranking(map: str, top: int, explain: str, draw: int) -> tuple[tuple[str, ..
         raise SettingError(f"top={top}: give how many tokens, 1 or more")
     if map == "random":
         return (), lambda batch, grid: _random(batch, _few(top, grid), prod(grid), draw)
-    name = recipes.map_name(map, explain)
-    recipes.make(name)
+    name = attributions.map_name(map, explain)
+    attributions.explanation_of(Recipe.parse(name))  # refuses what cannot be made
 
     def ranked(batch: Pass, grid: tuple[int, ...]) -> Tensor:
         values = batch.arrays[name]
@@ -185,7 +190,9 @@ def _few(top: int, grid: tuple[int, ...]) -> int:
 
 
 def _columns(arrays: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(column for name in arrays for column in recipes.make(name).reads))
+    """Columns of the cohort that the maps read."""
+    reads = [attributions.explanation_of(Recipe.parse(name)).reads for name in arrays]
+    return tuple(dict.fromkeys(column for columns in reads for column in columns))
 
 
 def _read(batch: Pass) -> sequence.Tokens:

@@ -18,9 +18,12 @@ from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+from pydantic import ValidationError
+
 from rightreasons.errors import DataError
 from rightreasons.findings import Finding
 from rightreasons.study.folder import DONE, FAILED, PLAN, PLANNED, ROW, RUN, RUNNING, Study
+from rightreasons.study.plan import Plan
 
 T = TypeVar("T")
 
@@ -59,10 +62,6 @@ class Progress:
     planned: int
     a_minute: float | None
     seconds_left: float | None
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self.running)
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "running": self.running[:SHOWN_UNITS], "failed": self.failed[:SHOWN_UNITS],
@@ -180,7 +179,7 @@ def _entry(root: Path, path: Path) -> Entry | None:
     counts = Counter(filter(None, (_headline(file, *_stamp(file)) for file in files)))
     changed = max(_stamp(place)[0] for place in (path, path / "runs", path / FINDINGS, page)) / 1e9
     address = "" if relative == Path() else relative.as_posix()
-    name = str(plan["name"]) if plan else address or path.name
+    name = plan.name if plan else address or path.name
     return Entry(address, name, plan is not None, page.is_file(), changed, tuple(sorted(counts.items())))
 
 
@@ -193,14 +192,15 @@ def _files(root: Path, path: Path) -> list[Path]:
     return [file for file in found if file.resolve().is_relative_to(root)]
 
 
-def _plan(path: Path) -> dict[str, Any] | None:
+def _plan(path: Path) -> Plan | None:
     """The plan of a study; None if there is none, if it is a link, or if the file is something else of the same name."""
     if (path / PLAN).is_symlink():
         return None
-    plan: Any = _json_of(path / PLAN, *_stamp(path / PLAN))
-    if not isinstance(plan, dict) or not {"name", "units", "measured"} <= set(plan) or not isinstance(plan["units"], dict):
+    try:
+        plan = Plan.model_validate(_json_of(path / PLAN, *_stamp(path / PLAN)))
+    except ValidationError:
         return None
-    leaves_folder = any("/" in unit or unit.startswith(".") for unit in plan["units"])
+    leaves_folder = any("/" in unit or unit.startswith(".") for unit in plan.units)
     return None if leaves_folder else plan
 
 
@@ -215,8 +215,9 @@ class _Units:
         self._seen: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def progress(self) -> Progress:
-        study = Study(self._folder, _plan(self._folder) or {"units": {}})
-        units = [self._unit(study, unit) for unit in study.units]
+        plan = _plan(self._folder)
+        study = None if plan is None else Study(self._folder, plan)
+        units = [] if study is None else [self._unit(study, unit) for unit in study.units]
         by_status: dict[str, list[dict[str, Any]]] = {PLANNED: [], RUNNING: [], DONE: [], FAILED: []}
         for unit in units:
             by_status.setdefault(unit["status"], []).append(unit)
@@ -239,7 +240,7 @@ class _Units:
 
     def _unit(self, study: Study, unit: str) -> dict[str, Any]:
         place = study.path(unit)
-        stamps = (_stamp(place / ROW), _stamp(place / RUN), study.plan["measured"])
+        stamps = (_stamp(place / ROW), _stamp(place / RUN), study.plan.measured)
         if unit not in self._seen or self._seen[unit][0] != stamps:
             if not all((place / name).resolve().is_relative_to(self._folder) for name in (ROW, RUN)):
                 raise NotFound  # a link that leaves the study

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats.correlation import residual
-from rightreasons.stats.resampling import Counts, Resamples, as_counts
+from rightreasons.stats.resampling import Counts, as_counts
 
 Floats = NDArray[np.float64]
 
@@ -193,18 +193,6 @@ def bootstrap_profiles(ranks: ArrayLike, counts: Counts, how: str = "median") ->
     counts = as_counts(counts, len(values))
     with np.errstate(invalid="ignore"):
         return counts.astype(np.float64) @ values / counts.sum(axis=1)[:, None]
-
-
-def profile_draws(ranks: Sequence[ArrayLike], resamples: Resamples, how: str = "median") -> Floats:
-    """Profiles (B, M, R) of M models, ranks (n, R) each, over the same resampled images; blocks of resamples run in threads."""
-    together = np.hstack([_rows(of_model, "ranks") for of_model in ranks])
-    if resamples.n != len(together):
-        raise DataError(f"found resamples of {resamples.n} images and ranks of {len(together)}; draw them for these images")
-    if _how(how) == "median":
-        draws = resamples.apply(SortedRanks.of(together).medians)
-    else:
-        draws = resamples.apply(lambda counts: bootstrap_profiles(together, counts, "mean"))
-    return draws.reshape(resamples.B, len(ranks), -1)
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------

@@ -225,12 +225,6 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
     return adjusted
 
 
-def bonferroni(p: ArrayLike) -> Floats:
-    """p-values times the number of tests that are defined, at most 1."""
-    p = np.asarray(p, dtype=np.float64)
-    return np.minimum(p * np.sum(~np.isnan(p)), 1.0)
-
-
 @dataclass(frozen=True)
 class Exchange:
     """Which rows or subjects may exchange their attribute under the null of no effect within label.

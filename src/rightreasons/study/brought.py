@@ -19,10 +19,10 @@ from typing import Any
 
 import rightreasons
 from rightreasons.data.cohort import Cohort
+from rightreasons.extraction import extract, named_cohorts
+from rightreasons.extraction.severities import calibrate
 from rightreasons.findings import file_name
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract, named_cohorts
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.study.cohorts import with_roles
 from rightreasons.study.file import Audit, Depth, References, Regime, StudyFile
 from rightreasons.study.folder import Held, Study

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rightreasons import families
-from rightreasons.audits import audit_all, needs_of
-from rightreasons.audits._contract import subjects_of
+from rightreasons.audits import audit_all, needs_of, subjects_of
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.evidence import Evidence
 from rightreasons.files import read_json

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rightreasons.extraction import named_cohorts
 from rightreasons.findings import Finding
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import named_cohorts
 from rightreasons.study import cohorts
 from rightreasons.study.brought import FAMILY, FAMILY_SEEDS, SCALES
 from rightreasons.study.file import Audit, Regime, SeverityTable, StudyFile

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PLAIN = "erm"  # the method that is `train` itself
 BROUGHT = "brought"  # the method of a unit whose model was trained elsewhere
@@ -61,6 +61,14 @@ class Unit(_Part):
     batched: list[str] = []
     hash: str = ""
     place: str = ""
+
+    @field_validator("place")
+    @classmethod
+    def _lies_in_the_study(cls, place: str) -> str:
+        path = PurePosixPath(place)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"the folder of a unit lies within the study's, and {place!r} does not")
+        return place
 
     @property
     def target(self) -> str | None:

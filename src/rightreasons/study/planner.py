@@ -21,11 +21,11 @@ import rightreasons
 from rightreasons import families, measurements
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
+from rightreasons.extraction import extract
 from rightreasons.families import refuse_unknown, suggest
 from rightreasons.files import write, write_json
 from rightreasons.models import batched
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import cohorts, curves, engines, over_models, severities
 from rightreasons.study.file import Audit, Regime, StudyFile, TrainingSet, parsed, read_text

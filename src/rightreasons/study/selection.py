@@ -11,9 +11,9 @@ from rightreasons import families
 from rightreasons.audits import Need, Role, needs_of
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
-from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import refusal
+from rightreasons.extraction import refusal
 from rightreasons.families import refuse_unknown
+from rightreasons.models.classifier import Classifier
 from rightreasons.study import file
 from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.references import declared, subject_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rightreasons.errors import SettingError
-from rightreasons.perturbations.calibration import calibrate
+from rightreasons.extraction.severities import calibrate
 from rightreasons.study.file import SeverityTable
 from rightreasons.study.keywords import full
 from rightreasons.study.plan import Calibration

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rightreasons.errors import ModelError
-from rightreasons.mitigations._contract import fresh
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.starting import fresh
 
 
 def begin(network: Classifier, start: str | None, classes: Sequence[Any], rng: np.random.Generator) -> Classifier:

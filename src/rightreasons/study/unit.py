@@ -29,13 +29,13 @@ from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import EvidenceError, NotRun, TrainingError
 from rightreasons.evidence import Decisions, Evidence
+from rightreasons.extraction import extract, named_cohorts
+from rightreasons.extraction.severities import calibrate
 from rightreasons.files import read_json, write_json
 from rightreasons.measurements import load_measurement, made_from, save_measurement, scalars
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.extraction import extract, named_cohorts
 from rightreasons.models.training import CURVES, evaluate, train
-from rightreasons.perturbations.calibration import calibrate
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
 from rightreasons.study.folder import (

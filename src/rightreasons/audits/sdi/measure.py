@@ -26,7 +26,7 @@ class Settings:
     Attributes
     ----------
     attribute : the cue. A cohort without attributes gets a border inserted in a random half of its rows, and no verdict
-    severities : file that `rightreasons.perturbations.calibration` wrote; without it reference severities, and no verdict
+    severities : file that `rightreasons.extraction.severities` wrote; without it reference severities, and no verdict
     operators : nuisance operators to use; all of the file by default. One of the two must be given
     draws : perturbed copies of each image
     C : inverse penalty of the probe
@@ -77,7 +77,7 @@ def _severities(settings: Settings) -> Severities:
         raise SettingError(f"draws={settings.draws}: give 1 or more")
     if settings.severities is None and settings.operators is None:
         raise NotRun(
-            "no severities: calibrate them on a baseline (rightreasons.perturbations.calibration.calibrate) and give its file as "
+            "no severities: calibrate them on a baseline (rightreasons.extraction.severities.calibrate) and give its file as "
             "severities=, or name operators= to see their effect at reference severities, without a verdict"
         )
     return read_severities(settings.severities, settings.operators)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rightreasons.audits.sdi.severities import DEPENDS, KEPT, REDUCED
-from rightreasons.perturbations import calibration
+from rightreasons.extraction import severities as calibration
 
 pytestmark = pytest.mark.torch
 

@@ -18,9 +18,13 @@ from rightreasons.data import planted  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, EvidenceError, ImageError, ModelError, SettingError  # noqa: E402
 from rightreasons.evidence import Evidence, missing_chunks  # noqa: E402
-from rightreasons.models import recipes  # noqa: E402
+from rightreasons.extraction import (  # noqa: E402
+    card_of,
+    extract,
+    named_cohorts,
+    recipes,
+)
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.models.extraction import card_of, extract, named_cohorts  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -346,7 +350,7 @@ def kill_job(data, target):
 def test_a_killed_extraction_goes_on_to_the_same_bytes(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["pytest", "rightreasons.models.extraction", "rightreasons.models.small", "rightreasons.data.planted"]
+        ["pytest", "rightreasons.extraction", "rightreasons.models.small", "rightreasons.data.planted"]
     )
 
     def start(target):

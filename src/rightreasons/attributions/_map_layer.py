@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from rightreasons.errors import ModelError, SettingError
-from rightreasons.models._cut import layer as layer_of
 from rightreasons.models.classifier import Classifier
-
-MOST_PREFIX_TOKENS = 32
-"""Class, distillation and register tokens in front of the patches; more than this is taken for a wrong grid."""
+from rightreasons.models.forward import layer as layer_of
+from rightreasons.models.tokens import MOST_PREFIX_TOKENS, patch_grid
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
             )
         return t.movedim(-1, 1) if is_last else t
     if t.ndim == 3:
-        grid = _grid(classifier.module, size)
+        grid = patch_grid(classifier.module, size)
         prefix = None if grid is None else t.shape[1] - prod(grid)
         known = getattr(classifier.module, "num_prefix_tokens", None)
         if (
@@ -164,7 +162,7 @@ def _watched(classifier: Classifier, x: Tensor) -> Place:
     along = (features * torch.linspace(-1, 1, features.shape[1], device=x.device)).sum()
     gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True) if norms else ()
     for (name, tokens), gradient in reversed([*zip(norms, gradients)]):
-        grid = _grid(classifier.module, size)
+        grid = patch_grid(classifier.module, size)
         prefix = 0 if grid is None else tokens.shape[1] - prod(grid)
         if grid is not None and 0 <= prefix <= MOST_PREFIX_TOKENS and gradient is not None and bool(gradient[:, prefix:].any()):
             return Place(f"{name}:output")
@@ -185,19 +183,6 @@ def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[st
             maps.append(name)
 
     return note
-
-
-def _grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None:
-    """How many patches there are along each axis: by the patch embedding, the first convolution that steps by its own width."""
-    for each in module.modules():
-        if (
-            isinstance(each, nn.Conv2d | nn.Conv3d)
-            and len(each.stride) == len(size)
-            and each.stride == each.kernel_size != (1,) * len(size)
-        ):
-            return tuple(s // step for s, step in zip(size, each.stride))
-    given = getattr(getattr(module, "patch_embed", None), "grid_size", None)
-    return tuple(int(g) for g in given) if isinstance(given, tuple | list) and len(given) == len(size) else None
 
 
 def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool | None:

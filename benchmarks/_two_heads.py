@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from rightreasons.errors import SettingError
-from rightreasons.models._stacked import StackedOptimizer, schedule_factors
+from rightreasons.models.stacked_optimizer import StackedOptimizer, schedule_factors
 
 Params = Mapping[str, Tensor]
 Loss = Callable[..., Tensor]

@@ -6,7 +6,6 @@ of layers that made it; the last linear layer of that chain is the head and what
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rightreasons.errors import ModelError
-from rightreasons.models._layers import ACTIVATIONS, does_nothing, is_atomic, is_linear, matching, read_layers
+from rightreasons.models.forward import first_tensor, layer, tensor_of, vector
+from rightreasons.models.head_layers import does_nothing, is_atomic, is_linear, matching, read_layers
 
 WATCHED_MAPS = 256
 """The last this many map-shaped tensors are looked at for the input of the global pool."""
@@ -80,87 +80,8 @@ def find_cut(module: nn.Module, x: Tensor, features: str | None = None, head: st
     return _with_spatial(module, cut, record, chain)
 
 
-def layer(module: nn.Module, name: str) -> nn.Module:
-    """The layer of that dotted name."""
-    known = dict(module.named_modules(remove_duplicate=False))
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, [n for n in known if n], 3) or [n for n, _ in module.named_children()]
-    raise ModelError(f"{type(module).__name__} has no layer '{name}': did you mean one of {', '.join(near[:12])}?")
-
-
-def run(module: nn.Module, x: Tensor, points: Sequence[str] = ()) -> tuple[list[Tensor], Tensor]:
-    """One forward pass: the tensors at the points, as they lie on the graph of the output, and the output (n, C).
-
-    The network goes on with a clone of each, so that what it does in place does not change what is returned.
-    """
-    seen: dict[str, Tensor] = {}
-    with _hooks(module, points, seen):
-        output = tensor_of(module(x), type(module).__name__)
-    missing = [point for point in points if point not in seen]
-    if missing:
-        raise ModelError(f"{', '.join(missing)} of {type(module).__name__} did not run: name a layer that the forward pass calls")
-    return [seen[point] for point in points], output.reshape(len(output), -1)
-
-
-def vector(t: Tensor) -> Tensor:
-    """(n, d) of a tensor with one axis besides the batch that is longer than one."""
-    return t.reshape(len(t), -1)
-
-
-def tensor_of(output: Any, name: str) -> Tensor:
-    """The logits in what a network returned: a tensor, `.logits`, or the first of a tuple."""
-    if isinstance(output, Tensor):
-        return output
-    for key in ("logits", "out"):
-        inner = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
-        if isinstance(inner, Tensor):
-            return inner
-    if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
-        return output[0]
-    raise ModelError(f"{name} returned {type(output).__name__}: expected a tensor of logits, or an object with .logits")
-
-
 def _is_vector(t: Tensor | None, n: int) -> bool:
     return t is not None and t.ndim >= 2 and len(t) == n and t.numel() == n * max(t.shape[1:])
-
-
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    return next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
-
-
-@contextmanager
-def _hooks(module: nn.Module, points: Sequence[str], seen: dict[str, Tensor]) -> Iterator[None]:
-    handles = []
-    try:
-        for point in dict.fromkeys(points):
-            name, side = point.rsplit(":", 1)
-            handles.append(_tap(layer(module, name), point, side, seen))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> Any:
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        found = _first_tensor(args, kwargs)
-        if found is None:
-            return args, kwargs
-        seen[point] = found
-        on = found.clone()
-        swapped = tuple(on if a is found else a for a in args)
-        return swapped, {key: on if a is found else a for key, a in kwargs.items()}
-
-    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        found = output[0] if isinstance(output, tuple) else output
-        if not isinstance(found, Tensor):
-            return None
-        seen[point] = found
-        on = found.clone()
-        return (on, *output[1:]) if isinstance(output, tuple) else on
-
-    return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)
 
 
 @dataclass(eq=False)
@@ -302,7 +223,7 @@ def _recorder(
 ) -> list[Any]:
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = _Call(name, module, atomic)
-        given = _first_tensor(args, kwargs)
+        given = first_tensor(args, kwargs)
         if given is not None:
             call.given_shape = tuple(given.shape)
             _note_map(f"{name}:input", given, n, maps)
@@ -498,6 +419,3 @@ def _why_not(record: _Record, chain: list[_Call]) -> str:
         f"{record.name}: its output is no linear layer's output and no mean of such; layers with {C} outputs: {listed}. "
         "Wrap the network so that its last step is a linear layer, or name features= and head="
     )
-
-
-__all__ = ["ACTIVATIONS", "Cut", "find_cut", "layer", "run", "tensor_of", "vector"]

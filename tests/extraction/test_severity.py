@@ -15,9 +15,10 @@ from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, EXCLUDED, FIELD
 from rightreasons.data import images  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
+from rightreasons.extraction import severities as calibration  # noqa: E402
+from rightreasons.extraction.severities import bisect, calibrate  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
-from rightreasons.perturbations import calibration, nuisance  # noqa: E402
-from rightreasons.perturbations.calibration import bisect, calibrate  # noqa: E402
+from rightreasons.perturbations import nuisance  # noqa: E402
 
 SIDE = 24
 
@@ -146,7 +147,7 @@ def test_the_papers_rule_leaves_out_what_costs_auc(world):
 
 def test_content_is_matched_in_pixel_change(world):
     found = calibrate(model(5.0, 0.0), world, operators=["cast", "channels", "grain"])
-    stage = calibration._Stage(model(5.0, 0.0), world.on("val"), None, 32)
+    stage = calibration._ValidationRows(model(5.0, 0.0), world.on("val"), None, 32)
     for o in found.operators:
         assert o.content, o.operator
         for name, severity in o.content.items():

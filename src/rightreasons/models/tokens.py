@@ -1,7 +1,7 @@
 """A vision transformer seen as a sequence of tokens on its way through blocks, so that some of them can be left out.
 
 Nothing here knows a library: the blocks are found by watching a forward pass, and each is called with what it was called with,
-position tables cut to the tokens that remain. Blocks that are plain (`_tokens_plain`) run in a form that saves work.
+position tables cut to the tokens that remain. Blocks that are plain (`plain_blocks`) run in a form that saves work.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from rightreasons.attributions import _place as place
-from rightreasons.attributions import _tokens_plain as plain
 from rightreasons.errors import ModelError
-from rightreasons.models._cut import tensor_of
+from rightreasons.models import plain_blocks as plain
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import tensor_of
 
+MOST_PREFIX_TOKENS = 32
+"""Class, distillation and register tokens in front of the patches; more than this is taken for a wrong grid."""
 ATTENTION = ("attn", "attention", "self_attention", "self_attn")
 POSITIONS = ("rope", "position_embeddings")  # arguments of a block that hold a row per patch
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2}
@@ -183,10 +184,23 @@ def check(classifier: Classifier) -> None:
 
 def grid_of(classifier: Classifier) -> tuple[int, ...]:
     """How many patches lie along each axis of the network's input."""
-    grid = place._grid(classifier.module, classifier.geometry.size)
+    grid = patch_grid(classifier.module, classifier.geometry.size)
     if grid is None:
         _refuse(classifier, "it has no patch embedding that tells how its tokens lie on the image")
     return grid
+
+
+def patch_grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None:
+    """How many patches there are along each axis: by the patch embedding, the first convolution that steps by its own width."""
+    for each in module.modules():
+        if (
+            isinstance(each, nn.Conv2d | nn.Conv3d)
+            and len(each.stride) == len(size)
+            and each.stride == each.kernel_size != (1,) * len(size)
+        ):
+            return tuple(s // step for s, step in zip(size, each.stride))
+    given = getattr(getattr(module, "patch_embed", None), "grid_size", None)
+    return tuple(int(g) for g in given) if isinstance(given, tuple | list) and len(given) == len(size) else None
 
 
 @contextmanager
@@ -249,7 +263,7 @@ def _blocks(classifier: Classifier, x: Tensor) -> tuple[nn.Module, ...]:
             classifier, f"its blocks hand on {', '.join(map(str, dict.fromkeys(shapes)))}, not one sequence (1, tokens, channels)"
         )
     prefix = shapes[0][1] - prod(grid)
-    if not 0 <= prefix <= place.MOST_PREFIX_TOKENS:
+    if not 0 <= prefix <= MOST_PREFIX_TOKENS:
         _refuse(classifier, f"it has {shapes[0][1]} tokens and its patches form a grid of {grid}")
     return lists[0]
 

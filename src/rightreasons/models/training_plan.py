@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rightreasons import files
 from rightreasons.data.schema import hash_of
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
@@ -81,17 +82,8 @@ def claim(folder: Path, plan: Mapping[str, Any]) -> bool:
         return (folder / MODEL).exists()
     if (folder / MODEL).exists():
         raise TrainingError(f"{folder} holds a model that was not trained there ({PLAN} is missing): give another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    write(file, lambda stream: stream.write((json.dumps(plan, indent=1) + "\n").encode()))
+    files.write_json(file, plan)
     return False
-
-
-def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
-    """Fill a file under another name and rename it, so that it is whole wherever it is seen."""
-    partial_file = path.with_name(f"{path.name}.partial")
-    with partial_file.open("wb") as stream:
-        fill(stream)
-    partial_file.replace(path)
 
 
 def described(thing: Any) -> Any:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rightreasons.errors import ModelError, SettingError
-from rightreasons.models._cut import run
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.forward import run
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from rightreasons.findings import png
 from rightreasons.head import outputs_for
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
-from rightreasons.perturbations._fields import field_of_view
+from rightreasons.perturbations import field_of_view
 from rightreasons.progress import track
 from rightreasons.stats.groups import auc
 
@@ -65,66 +66,90 @@ def calibrate(
     out : where the JSON goes; one that is there, of the same baseline and rows, is read and not made again
     example : which of the rows the gallery shows
     """
-    chosen = tuple(REFERENCE) if operators is None else tuple(operators)
-    for name in (*chosen, *(references or {})):
+    own_references = dict(references or {})
+    names = tuple(REFERENCE) if operators is None else tuple(operators)
+    for name in (*names, *own_references):
         if name not in REFERENCE:
             raise SettingError(f"no nuisance operator {name!r}; {suggest(name, REFERENCE)}")
-    tops = {**REFERENCE, **(references or {})}
     rows = _validation(cohort, most)
-    told = replace(
-        Severities(
-            (), True, baseline.fingerprint, "" if reference is None else reference.fingerprint, rows.fingerprint, len(rows)
-        ),
+    asked = Severities(
+        (),
+        True,
+        baseline.fingerprint,
+        "" if reference is None else reference.fingerprint,
+        rows.fingerprint,
+        len(rows),
         tolerance=tolerance,
-        references=dict(references or {}),
+        references=own_references,
     )
     if out is not None and Path(out).exists():
-        return _same(Severities.read(out), told, out)
-    stage = _Stage(baseline, rows, reference, batch)
-    found = [_calibrated(stage, name, tops[name], tolerance, exclude) for name in track(chosen, "calibrate severities")]
-    curves = {name: stage.curve(name) for name in CONTENT}
-    matched = tuple(replace(o, content=_matched(o.change, curves)) for o in found)
-    made = replace(
-        told, operators=matched, auc=stage.auc, auc_reference=stage.auc_reference, pictures=stage.pictures(found, example)
+        return _same(Severities.read(out), asked, out)
+    validation = _ValidationRows(baseline, rows, reference, batch)
+    severity_of = {**REFERENCE, **own_references}
+    calibrated = [
+        _calibrated(validation, name, severity_of[name], tolerance, exclude) for name in track(names, "calibrate severities")
+    ]
+    curves = {name: validation.curve(name) for name in CONTENT}
+    severities = replace(
+        asked,
+        operators=tuple(replace(operator, content=_matched(operator.change, curves)) for operator in calibrated),
+        auc=validation.auc,
+        auc_reference=validation.auc_reference,
+        pictures=validation.pictures(calibrated, example),
     )
     if out is not None:
-        made.save(out)
-    return made
+        severities.save(out)
+    return severities
 
 
 # ---- one operator --------------------------------------------------------------------------------------------------------
 
 
-def _calibrated(stage: _Stage, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
-    change, inside = stage.change(name, top), stage.inside(name, top)
+def _calibrated(validation: _ValidationRows, name: str, top: float, tolerance: float, exclude: bool) -> Severity:
+    """The severity of one operator, at most `top` (s_ref), with what became of it and why."""
+    change = validation.change(name, top)
     if change < UNCHANGED:
         return Severity(name, top, {}, EXCLUDED, change=change, reason="it changes nothing in these images")
-    drop, known = stage.drop(name, top), stage.drop_reference(name, top)
+    drop, drop_reference = validation.drop(name, top), validation.drop_reference(name, top)
+    inside = validation.inside(name, top)
+    at_top = partial(Severity, name, top, {}, drop=drop, drop_reference=drop_reference, change=change)
     # A baseline that lives on the cue does not notice content that is destroyed; the reference does.
-    if drop <= tolerance and (known is None or known <= tolerance or exclude):
-        return Severity(name, top, {}, KEPT, drop=drop, drop_reference=known, change=change)
+    if drop <= tolerance and (drop_reference is None or drop_reference <= tolerance or exclude):
+        return at_top(KEPT)
     if exclude:
-        why = f"the baseline's AUC falls by {drop:.3f} at s_ref"
-        return Severity(name, top, {}, EXCLUDED, drop=drop, drop_reference=known, change=change, reason=why)
+        return at_top(EXCLUDED, reason=f"the baseline's AUC falls by {drop:.3f} at s_ref")
     if drop > tolerance and inside is not None and inside < UNTOUCHED:
-        why = "the object's mask is untouched"
-        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
-    if known is not None and known <= tolerance:
-        why = "the cue-balanced reference keeps its AUC"
-        return Severity(name, top, {}, DEPENDS, drop=drop, drop_reference=known, change=change, reason=why)
-    if known is not None:  # what destroys content for the reference sets the severity
-        severity = bisect(lambda s: float(stage.drop_reference(name, s) or 0.0), top, tolerance)
-        resolved = True
+        return at_top(DEPENDS, reason="the object's mask is untouched")
+    if drop_reference is not None and drop_reference <= tolerance:
+        return at_top(DEPENDS, reason="the cue-balanced reference keeps its AUC")
+    if drop_reference is not None:  # what destroys content for the reference sets the severity
+        severity = bisect(lambda s: float(validation.drop_reference(name, s) or 0.0), top, tolerance)
+        is_resolved = True
     else:
-        severity = bisect(lambda s: stage.drop(name, s), top, tolerance)
-        resolved = inside is not None
+        severity = bisect(lambda s: validation.drop(name, s), top, tolerance)
+        is_resolved = inside is not None
     if np.isnan(severity):
-        why = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
-        return Severity(name, LOWEST * top, {}, EXCLUDED, resolved, drop=drop, drop_reference=known, change=change, reason=why)
-    drop, reference_drop, change = stage.drop(name, severity), stage.drop_reference(name, severity), stage.change(name, severity)
-    status = DEPENDS if drop > tolerance else REDUCED
-    why = f"reduced from s_ref {top:g}"
-    return Severity(name, severity, {}, status, resolved, drop, reference_drop, change, why)
+        reason = f"AUC falls by more than {tolerance:g} even at {LOWEST:g} s_ref"
+        return replace(at_top(EXCLUDED, reason=reason), severity=LOWEST * top, resolved=is_resolved)
+    return _reduced(validation, name, severity, top, tolerance, is_resolved)
+
+
+def _reduced(
+    validation: _ValidationRows, name: str, severity: float, top: float, tolerance: float, is_resolved: bool
+) -> Severity:
+    """An operator at a severity below s_ref."""
+    drop = validation.drop(name, severity)
+    return Severity(
+        name,
+        severity,
+        {},
+        DEPENDS if drop > tolerance else REDUCED,
+        is_resolved,
+        drop,
+        validation.drop_reference(name, severity),
+        validation.change(name, severity),
+        f"reduced from s_ref {top:g}",
+    )
 
 
 def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: int = STEPS) -> float:
@@ -145,20 +170,23 @@ def bisect(drop: Callable[[float], float], top: float, tolerance: float, steps: 
 
 def _matched(change: float | None, curves: dict[str, np.ndarray]) -> dict[str, float]:
     """The severity of each content operator at which pixels change by `change`, where that lies within `HIGHEST`."""
-    found = {}
+    if change is None:
+        return {}
+    matched = {}
     for name, curve in curves.items():
         rising = np.maximum.accumulate(np.maximum(curve, 1e-9))
-        if change is not None and max(UNCHANGED, rising[0]) <= change <= rising[-1]:
-            severity = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
-            if severity <= HIGHEST[name]:
-                found[name] = severity
-    return found
+        if not max(UNCHANGED, rising[0]) <= change <= rising[-1]:
+            continue
+        severity = float(f"{np.exp(np.interp(np.log(change), np.log(rising), np.log(GRID))):.4g}")
+        if severity <= HIGHEST[name]:
+            matched[name] = severity
+    return matched
 
 
 # ---- the rows ------------------------------------------------------------------------------------------------------------
 
 
-class _Stage:
+class _ValidationRows:
     """Validation rows in memory, and what the models say about them under any operator."""
 
     def __init__(self, baseline: Classifier, rows: Cohort, reference: Classifier | None, batch: int) -> None:
@@ -187,7 +215,7 @@ class _Stage:
     def change(self, name: str, severity: float) -> float:
         """Mean over rows of the RMS change of the pixels."""
         numbers, x = self.few
-        return float(_rms(x, self._one(name, x, numbers, severity)).mean())
+        return float(_rms(x, self._under_operator(name, x, numbers, severity)).mean())
 
     def inside(self, name: str, severity: float) -> float | None:
         """Largest RMS change inside the object's mask over the rows; None without masks."""
@@ -204,17 +232,17 @@ class _Stage:
         """Mean RMS change at the severities of GRID."""
         return np.array([self.change(name, float(s)) for s in GRID])
 
-    def pictures(self, found: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
+    def pictures(self, calibrated: Sequence[Severity], example: int) -> tuple[tuple[str, float, str], ...]:
         """One image under every operator at three severities, and the field of view of a few."""
         number = example % len(self.rows)
         x = self._row(number)
         others = [self._row((number + k * len(self.rows) // FIELDS) % len(self.rows)) for k in range(FIELDS)]
         shown = [(FIELD, 0.0, png(_picture(_outlined(one)))) for one in others]
         shown.append(("as it is", 0.0, png(_picture(x))))
-        for name, severity in [*((o.operator, o.severity) for o in found), *CONTENT.items()]:
+        for name, severity in [*((o.operator, o.severity) for o in calibrated), *CONTENT.items()]:
             for factor in PICTURES if severity < 1 else np.array(PICTURES) / 2:
                 s = min(1.0, float(factor) * severity)
-                shown.append((name, round(s, 4), png(_picture(self._one(name, x, np.array([number]), s)))))
+                shown.append((name, round(s, 4), png(_picture(self._under_operator(name, x, np.array([number]), s)))))
         return tuple(shown)
 
     def _row(self, number: int) -> torch.Tensor:
@@ -234,9 +262,9 @@ class _Stage:
         return self._known[key]
 
     def _changed(self, name: str, severity: float) -> list[tuple[torch.Tensor, torch.Tensor, np.ndarray]]:
-        return [(x, self._one(name, x, numbers, severity) if name else x, numbers) for numbers, x in self.parts]
+        return [(x, self._under_operator(name, x, numbers, severity) if name else x, numbers) for numbers, x in self.parts]
 
-    def _one(self, name: str, x: torch.Tensor, numbers: np.ndarray, severity: float) -> torch.Tensor:
+    def _under_operator(self, name: str, x: torch.Tensor, numbers: np.ndarray, severity: float) -> torch.Tensor:
         family = "content" if name in CONTENT else "nuisance"
         operator = getattr(member("perturbations", family), name)
         each = perturbations.seeds(self.rows.id[numbers], name, 0)
@@ -281,11 +309,12 @@ def _validation(cohort: Cohort, most: int) -> Cohort:
     return known
 
 
-def _same(found: Severities, told: Severities, path: str | Path) -> Severities:
+def _same(stored: Severities, asked: Severities, path: str | Path) -> Severities:
+    """The stored severities; refused where they were calibrated otherwise."""
     for what in ("baseline", "reference", "cohort", "tolerance", "references"):
-        if getattr(found, what) != getattr(told, what):
+        if getattr(stored, what) != getattr(asked, what):
             raise SettingError(
-                f"{path} was calibrated with {what} = {getattr(found, what)} and is asked for with {getattr(told, what)}: "
+                f"{path} was calibrated with {what} = {getattr(stored, what)} and is asked for with {getattr(asked, what)}: "
                 "severities are fixed once for all models; give another file to calibrate anew"
             )
-    return found
+    return stored

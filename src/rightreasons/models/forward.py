@@ -1,0 +1,92 @@
+"""One forward pass of a network, with the tensors at named points of it. A point is `layer:input` or `layer:output`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from rightreasons.errors import ModelError
+
+
+def layer(module: nn.Module, name: str) -> nn.Module:
+    """The layer of that dotted name."""
+    known = dict(module.named_modules(remove_duplicate=False))
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, [n for n in known if n], 3) or [n for n, _ in module.named_children()]
+    raise ModelError(f"{type(module).__name__} has no layer '{name}': did you mean one of {', '.join(near[:12])}?")
+
+
+def run(module: nn.Module, x: Tensor, points: Sequence[str] = ()) -> tuple[list[Tensor], Tensor]:
+    """One forward pass: the tensors at the points, as they lie on the graph of the output, and the output (n, C).
+
+    The network goes on with a clone of each, so that what it does in place does not change what is returned.
+    """
+    seen: dict[str, Tensor] = {}
+    with _hooks(module, points, seen):
+        output = tensor_of(module(x), type(module).__name__)
+    missing = [point for point in points if point not in seen]
+    if missing:
+        raise ModelError(f"{', '.join(missing)} of {type(module).__name__} did not run: name a layer that the forward pass calls")
+    return [seen[point] for point in points], output.reshape(len(output), -1)
+
+
+def tensor_of(output: Any, name: str) -> Tensor:
+    """The logits in what a network returned: a tensor, `.logits`, or the first of a tuple."""
+    if isinstance(output, Tensor):
+        return output
+    for key in ("logits", "out"):
+        inner = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
+        if isinstance(inner, Tensor):
+            return inner
+    if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
+        return output[0]
+    raise ModelError(f"{name} returned {type(output).__name__}: expected a tensor of logits, or an object with .logits")
+
+
+def vector(t: Tensor) -> Tensor:
+    """(n, d) of a tensor with one axis besides the batch that is longer than one."""
+    return t.reshape(len(t), -1)
+
+
+def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The first tensor among the arguments of a call."""
+    return next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+
+
+@contextmanager
+def _hooks(module: nn.Module, points: Sequence[str], seen: dict[str, Tensor]) -> Iterator[None]:
+    handles = []
+    try:
+        for point in dict.fromkeys(points):
+            name, side = point.rsplit(":", 1)
+            handles.append(_tap(layer(module, name), point, side, seen))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> Any:
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        found = first_tensor(args, kwargs)
+        if found is None:
+            return args, kwargs
+        seen[point] = found
+        on = found.clone()
+        swapped = tuple(on if a is found else a for a in args)
+        return swapped, {key: on if a is found else a for key, a in kwargs.items()}
+
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        found = output[0] if isinstance(output, tuple) else output
+        if not isinstance(found, Tensor):
+            return None
+        seen[point] = found
+        on = found.clone()
+        return (on, *output[1:]) if isinstance(output, tuple) else on
+
+    return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)
