@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rightreasons.models.classifier import Classifier
     from rightreasons.models.training import train
     from rightreasons.study import Study
-    from rightreasons.study.entry import audit_all
+    from rightreasons.study.entrances import audit_all
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "Finding": "rightreasons.findings",
     "Study": "rightreasons.study",
     "audit": "rightreasons.audits",
-    "audit_all": "rightreasons.study.entry",
+    "audit_all": "rightreasons.study.entrances",
     "extract": "rightreasons.extraction",
     "mitigate": "rightreasons.mitigations",
     "train": "rightreasons.models.training",
