@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -490,28 +489,30 @@ def _behaviour(
     signed = _signed_levels(a)
     y = test.y
     flips = _flipped(evidence, view, test, a, decide, predicted)
+    unsigned = [fairness.disparity(name, y, predicted, test.a, **kinds[name]) for name in names]
+    with_sign = [fairness.signed_disparity(y, predicted, test.a, kind=a.kind, level=k) for k in signed]
 
     def numbers(counts: np.ndarray) -> np.ndarray:
         found = [resampling.auc_draws(y == 1, score, counts)]
-        found += [fairness.disparity_draws(name, y, predicted, test.a, counts, **kinds[name]) for name in names]
+        found += [d.draws(counts) for d in unsigned]
         if flips is not None:
             known = ~np.isnan(flips)
             total = resampling.sums(counts, np.stack([np.where(known, flips, 0.0), known], axis=1))
             found.append(np.divide(total[:, 0], total[:, 1], out=np.full(len(counts), np.nan), where=total[:, 1] > 0))
-        found += [fairness.signed_disparity_draws(y, predicted, test.a, counts, kind=a.kind, level=k) for k in signed]
+        found += [d.draws(counts) for d in with_sign]
         return np.stack(found, axis=1)
 
     value, draws = numbers(resampling.whole(len(test)))[0], sample.apply(numbers)
     exchange = exchange_within_label(y, test.a, test.cohort.subject)
-    parts: list[ByDonors] = [partial(fairness.disparity_null, name, y, predicted, test.a, **kinds[name]) for name in names]
+    parts: list[ByDonors] = [d.null for d in unsigned]
     parts += [lambda donors: np.full(len(donors), np.nan)] * (flips is not None)  # twins have nothing to exchange
-    parts += [partial(fairness.signed_disparity_null, y, predicted, test.a, kind=a.kind, level=k) for k in signed]
+    parts += [d.null for d in with_sign]
     *null_rows, encoded = _null(exchange, [*parts, exchanged], len(test), s.P, rng)
     null = np.stack(null_rows)
     every = [interval(v, d, s.level) for v, d in zip(value, draws.T, strict=True)]
-    reasons = [fairness.disparity(name, y, predicted, test.a, **kinds[name]).reason for name in names]
+    reasons = [d.reason for d in unsigned]
     reasons += [""] * (flips is not None)
-    reasons += [fairness.signed_disparity(y, predicted, test.a, kind=a.kind, level=k).reason for k in signed]
+    reasons += [d.reason for d in with_sign]
     stratum = [fairness.monotonicity(predicted, test.a, rows=y == k).p if a.kind == "continuous" else math.nan for k in (1, 0)]
     told = [f"{SIGNED}: {a.levels[k]}" if k is not None and len(signed) > 1 else SIGNED for k in signed]
     return {

@@ -318,12 +318,7 @@ def _fairness(
         kind = None if cut is not None else a.kind
         known = fairness.disparity(metric, label, guess, a.values, kind=kind, bins=cut)
 
-        def draw(
-            counts: np.ndarray, metric: str = metric, kind: str | None = kind, cut: Sequence[float] | None = cut
-        ) -> np.ndarray:
-            return fairness.disparity_draws(metric, label, guess, a.values, counts, kind=kind, bins=cut)
-
-        found.append((name, "", known.rows, draw, known.reason))
+        found.append((name, "", known.rows, known.draws, known.reason))
     return found
 
 
