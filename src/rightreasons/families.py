@@ -6,15 +6,19 @@ begin with an underscore. A dotted name is a user's own module and is imported a
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from rightreasons.errors import SettingError
+
+R = TypeVar("R")
 
 
 def members(family: str) -> tuple[str, ...]:
@@ -34,6 +38,38 @@ def member(family: str, name: str) -> ModuleType:
     if name not in known:
         raise SettingError(f"no {family} named {name!r}; {suggest(name, known)}")
     return importlib.import_module(f"rightreasons.{family}.{name}")
+
+
+def with_settings(kind: type) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Let a function take its settings as one typed object and its callers give them as keywords.
+
+    `kind` is a frozen dataclass in which every field has a default. The function takes it as `settings`; callers give its fields
+    as keywords, and `inspect.signature`, hence `settings_of` and `accepted`, sees them as such:
+
+        @with_settings(Settings)
+        def measure(evidence, *, rng, settings: Settings): ...
+
+        measure(evidence, rng=rng, beta=2.0)
+        measure(evidence, rng=rng, settings=Settings(beta=2.0))
+    """
+    defaults = kind()
+    names = [field.name for field in dataclasses.fields(kind)]
+    keywords = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, n)) for n in names]
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def called(*args: Any, **given: Any) -> R:
+            own = {name: given.pop(name) for name in names if name in given}
+            if own and "settings" in given:
+                raise SettingError(f"{function.__name__} was given settings= and {', '.join(own)}=: give either")
+            return function(*args, **{"settings": kind(**own), **given})
+
+        signature = inspect.signature(function)
+        others = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+        called.__signature__ = signature.replace(parameters=[*others, *keywords])  # type: ignore[attr-defined]
+        return called
+
+    return decorate
 
 
 def settings_of(*functions: Callable[..., Any]) -> dict[str, Any]:
