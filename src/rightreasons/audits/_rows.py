@@ -31,26 +31,24 @@ def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
     """Test decisions with label and attribute, one per case where images form cases."""
     view = evidence.on("test")
     decisions = view.decisions()
-    if not decisions.cohort.attributes:
-        kept = decisions.label >= 0
-        if not kept.any():
-            raise NotRun("no test row has both a label and an attribute")
-        return AuditedRows(decisions.select(np.flatnonzero(kept)), None, int((~kept).sum()))
-    a = decisions.cohort.attribute(attribute)
-    refuse_mixed_cases(view, a.name)
-    kept = (decisions.label >= 0) & a.present
+    a = decisions.cohort.attribute(attribute) if decisions.cohort.attributes else None
+    kept = decisions.label >= 0
+    if a is not None:
+        refuse_mixed_cases(view, a.name)
+        kept = kept & a.present
     if not kept.any():
-        raise NotRun(f"no test row has both a label and {a.name}")
+        raise NotRun(f"no test row has both a label and {a.name if a else 'an attribute'}")
     rows = decisions.select(np.flatnonzero(kept))
-    return AuditedRows(rows, rows.cohort.attribute(attribute), int((~kept).sum()))
+    return AuditedRows(rows, rows.cohort.attribute(a.name) if a else None, int((~kept).sum()))
 
 
-def named_attribute(evidence: Evidence, attribute: str | None) -> Attribute:
-    """The attribute of the test rows that is asked for; an audit that compares its values cannot do without one."""
+def rows_with_values(evidence: Evidence, attribute: str | None) -> tuple[AuditedRows, Attribute]:
+    """`audited_rows` for an audit that compares the values of an attribute and cannot do without one."""
     cohort = evidence.on("test").cohort
     if not cohort.attributes:
         raise NotRun("no attribute: name one with attribute=")
-    a = cohort.attribute(attribute)
-    if a.kind == "continuous":
-        raise NotRun(f"{a.name} is continuous: needs bins")
-    return a
+    named = cohort.attribute(attribute)
+    if named.kind == "continuous":
+        raise NotRun(f"{named.name} is continuous: needs bins")
+    rows = audited_rows(evidence, named.name)
+    return rows, rows.attribute or named
