@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,9 +137,7 @@ def _expect(kept: Any, promise: str) -> None:
 
 
 def _keywords(function: Any) -> set[str]:
-    return set(function.__kwdefaults__ or {}) | set(
-        function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-    )
+    return set(inspect.signature(function).parameters)
 
 
 def _content(evidence: Evidence) -> dict[str, bytes]:
@@ -163,15 +162,19 @@ def _check_measurement(name: str, module: Any, models: Mapping[str, Evidence], s
 
 def _check_storable(name: str, piece: Any) -> None:
     """Arrays, numbers, texts and intervals, or pieces that hold such."""
-    plain = (np.ndarray, int, float, str, bool, np.generic, Interval, type(None))
     for item in dataclasses.fields(piece):
         value = getattr(piece, item.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, Interval):
             _check_storable(name, value)
             continue
-        is_plain = isinstance(value, plain) or (isinstance(value, tuple) and all(isinstance(v, str) for v in value))
         kind = type(value).__name__
-        _expect(is_plain, f"{name}: {item.name} of a measurement is a {kind}; arrays, numbers and strings expected")
+        _expect(_is_plain(value), f"{name}: {item.name} of a measurement is a {kind}; arrays, numbers and strings expected")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(v) and not isinstance(v, np.ndarray) for v in value)
+    return isinstance(value, np.ndarray | int | float | str | bool | np.generic | Interval | None)
 
 
 def _check_unknown(name: str, models: Mapping[str, Evidence]) -> None:
