@@ -119,30 +119,31 @@ class OneModelResult(ABC, Generic[M]):
         return None
 
     @abstractmethod
-    def sentence(self) -> str:
+    def sentence(self, m: M) -> str:
         """What was found, in a sentence."""
 
     @abstractmethod
-    def estimates(self) -> Sequence[Estimate]:
+    def estimates(self, m: M) -> Sequence[Estimate]:
         """Its numbers."""
 
     @abstractmethod
-    def checks(self) -> Sequence[Check]:
+    def checks(self, m: M) -> Sequence[Check]:
         """The conditions under which it can be believed."""
 
     @abstractmethod
-    def exhibits(self) -> Sequence[Exhibit]:
+    def exhibits(self, m: M) -> Sequence[Exhibit]:
         """What the page draws."""
 
     def finding(self) -> Finding:
+        m = self.first
         return self.context.finding(
             question=self.question,
             row=self.row,
             verdict=self.verdict,
-            sentence=self.sentence(),
-            estimates=self.estimates(),
-            checks=self.checks(),
-            exhibits=self.exhibits(),
+            sentence=self.sentence(m),
+            estimates=self.estimates(m),
+            checks=self.checks(m),
+            exhibits=self.exhibits(m),
         )
 
 

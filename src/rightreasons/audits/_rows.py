@@ -20,11 +20,13 @@ class AuditedRows:
     ----------
     attribute : of these rows; None where the cohort has none
     missing : decisions left out because they lack either
+    left_out : test rows left out because the model was fitted or tuned on them
     """
 
     decisions: Decisions
     attribute: Attribute | None
     missing: int
+    left_out: int
 
 
 def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
@@ -39,7 +41,7 @@ def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
     if not kept.any():
         raise NotRun(f"no test row has both a label and {a.name if a else 'an attribute'}")
     rows = decisions.select(np.flatnonzero(kept))
-    return AuditedRows(rows, rows.cohort.attribute(a.name) if a else None, int((~kept).sum()))
+    return AuditedRows(rows, rows.cohort.attribute(a.name) if a else None, int((~kept).sum()), view.left_out)
 
 
 def rows_with_values(evidence: Evidence, attribute: str | None) -> tuple[AuditedRows, Attribute]:

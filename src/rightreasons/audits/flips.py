@@ -360,8 +360,7 @@ class Result(OneModelResult[Measurement]):
             return "inconclusive"
         return "shortcut" if m.mean.low > self.tolerance else "no evidence"
 
-    def sentence(self) -> str:
-        m = self.first
+    def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST_TWINS:
             whose = " whose attribute stands for a label" if m.without_label else ""
             return f"Only {m.n} test images have a twin{whose}; at least {FEWEST_TWINS} are needed to judge."
@@ -381,8 +380,7 @@ class Result(OneModelResult[Measurement]):
             return f"{said}: the model moves against the cue, which is not a shortcut."
         return f"{said}: not beyond the tolerance of {self.tolerance:g}."
 
-    def estimates(self) -> list[Estimate]:
-        m = self.first
+    def estimates(self, m: Measurement) -> list[Estimate]:
         mean = "mean change of probability" + (" towards the twin's label" if m.directed else "")
         found = [
             estimate(mean, m.mean, ROW, unit="probability", n=m.n),
@@ -399,8 +397,7 @@ class Result(OneModelResult[Measurement]):
             found.append(estimate("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
         return found
 
-    def checks(self) -> list[Check]:
-        m = self.first
+    def checks(self, m: Measurement) -> list[Check]:
         left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"
         complete = not (m.without_twin or m.same_attribute)
         return [
@@ -425,8 +422,7 @@ class Result(OneModelResult[Measurement]):
             ),
         ]
 
-    def exhibits(self) -> list[Exhibit]:
-        m = self.first
+    def exhibits(self, m: Measurement) -> list[Exhibit]:
         exhibits: list[Exhibit] = [_distribution(m, self.tolerance), _groups(m.by_group, self.tolerance)]
         if len(m.pictures.pixels):
             exhibits.append(_gallery(m.pictures))

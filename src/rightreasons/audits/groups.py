@@ -14,15 +14,15 @@ Describes behaviour and gives no verdict: a gap between groups can come from a s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate
-from rightreasons.audits._rows import AuditedRows, audited_rows
+from rightreasons.audits._rows import audited_rows
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.families import suggest, with_settings
@@ -36,7 +36,6 @@ from rightreasons.stats.resampling import Interval, resamples
 
 QUESTION = "What do the outputs say, overall and in every group?"
 ROW: Row = "behaviour"
-NO_POSITIVE = "more than two classes: name one with positive="
 
 
 def needs(threshold: str = "argmax") -> tuple[Need, ...]:
@@ -177,35 +176,36 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     """Metrics of the test rows with bootstrap intervals (by subject where subjects are known)."""
     test = audited_rows(evidence, settings.attribute)
     rows, a = test.decisions, test.attribute
-    predicted, decision = decide(evidence, rows, settings.threshold)
     aligned, aligned_from = alignment_of(evidence, a, settings.aligned)
-    probability = rows.probability
-    if a is None:
-        decided = Decided(rows.label, predicted, probability)
-    else:
-        decided = Decided(rows.label, predicted, probability, a.values, len(a.levels))
-    metrics = behaviour.performance(decided)
+    aligned_words = say_alignment(aligned, a, evidence)
+    predicted, decision = decide(evidence, rows, settings.threshold)
+    decided = Decided(rows.label, predicted, rows.probability)
     if a is not None:
-        metrics += _of_attribute(decided, aligned, aligned_from, a.name)
-        metrics += _fairness(decided, positive_output(evidence, settings.positive), settings.bins)
+        decided = replace(decided, attribute=a.values, levels=len(a.levels), name=a.name)
+    positive = positive_output(evidence, settings.positive)
+    label_name = evidence.card.target or rows.cohort.label_name
     sample = resamples(len(decided), rng=rng, B=settings.B, subject=rows.cohort.subject)
+
+    metrics = behaviour.describe(decided, aligned, aligned_from, positive, settings.bins)
     intervals = behaviour.intervals(metrics, sample, settings.level)
-    names = [_name(metric.part, test, evidence) for metric in metrics]
+    reliability = calibration.reliability(decided.probability, rows.label)
+
+    names = Names(label_name, evidence.card.classes, decided.name, a.levels if a else ())
     return Measurement(
         model=evidence.card.name,
-        attribute=a.name if a else "",
+        attribute=decided.name,
         kind=a.kind if a else "",
         decision=decision,
-        metrics=Metrics.of(metrics, names, intervals),
-        reliability=calibration.reliability(probability, rows.label),
+        metrics=Metrics.of(metrics, [names.of(metric.part) for metric in metrics], intervals),
+        reliability=reliability,
         n_rows=len(decided),
         n_subjects=None if rows.cohort.subject is None else sample.units,
         missing=test.missing,
-        left_out=evidence.on("test").left_out,
+        left_out=test.left_out,
         training_known=evidence.training is not None,
-        aligned=say_alignment(aligned, a, evidence),
+        aligned=aligned_words,
         aligned_from=aligned_from,
-        small=_say_small(decided, test, evidence),
+        small=_say_small(decided, names),
     )
 
 
@@ -236,44 +236,33 @@ def positive_output(evidence: Evidence, positive: Any) -> int | None:
     return int(outputs_for([positive], classes)[0])
 
 
-def _of_attribute(decided: Decided, aligned: Mapping[Hashable, Hashable], aligned_from: str, attribute: str) -> list[Metric]:
-    """The metrics that compare attribute values, and those of every value and group."""
-    if not decided.levels:
-        names = ("worst-group accuracy", "conflict shortcut rate", "pull")
-        return behaviour.undefined(names, len(decided), f"{attribute} is continuous: needs bins")
-    return [
-        *behaviour.over_groups(decided),
-        *behaviour.following(decided, aligned, aligned_from),
-        *behaviour.by_value(decided),
-        *behaviour.by_group(decided),
-    ]
+@dataclass(frozen=True)
+class Names:
+    """Label and attribute in the manifest's words."""
+
+    label: str
+    classes: Sequence[Any]
+    attribute: str
+    levels: Sequence[Any]
+
+    def of(self, part: Part) -> str:
+        """Which rows a metric is about: "y = 1, sex = f"; empty for all rows."""
+        words = []
+        if part.label is not None:
+            words.append(f"{self.label} = {self.classes[part.label]}")
+        if part.value is not None:
+            words.append(f"{self.attribute} = {self.levels[part.value]}")
+        return ", ".join(words)
 
 
-def _fairness(decided: Decided, positive: int | None, bins: Sequence[float] | None) -> list[Metric]:
-    if positive is None:
-        return behaviour.undefined(FAIRNESS, len(decided), NO_POSITIVE)
-    return behaviour.unfairness(decided, positive, bins)
-
-
-def _name(part: Part, test: AuditedRows, evidence: Evidence) -> str:
-    """Which rows a metric is about, in the manifest's words: "y = 1, sex = f"."""
-    words = []
-    if part.label is not None:
-        target = evidence.card.target or test.decisions.cohort.label_name
-        words.append(f"{target} = {evidence.card.classes[part.label]}")
-    if part.value is not None and test.attribute is not None:
-        words.append(f"{test.attribute.name} = {test.attribute.levels[part.value]}")
-    return ", ".join(words)
-
-
-def _say_small(decided: Decided, test: AuditedRows, evidence: Evidence) -> str:
+def _say_small(decided: Decided, names: Names) -> str:
     """The groups that are left out of worst-group accuracy, empty ones too, with their sizes."""
     words = []
     for y in np.unique(decided.label).tolist():
         for value in range(decided.levels):
             n = int(((decided.label == y) & (decided.attribute == value)).sum())
             if n < SMALLEST_GROUP:
-                words.append(f"{_name(Part(y, value), test, evidence)}: {n}")
+                words.append(f"{names.of(Part(y, value))}: {n}")
     return "; ".join(words)
 
 
@@ -305,8 +294,7 @@ class Result(OneModelResult[Measurement]):
     question: ClassVar[str] = QUESTION
     row: ClassVar[Row] = ROW
 
-    def sentence(self) -> str:
-        m = self.first
+    def sentence(self, m: Measurement) -> str:
         accuracy = m.get("accuracy")
         if not m.has("worst-group accuracy") or np.isnan(m.get("worst-group accuracy").value):
             return f"{accuracy.value:.1%} of the {m.n_rows} test decisions are right."
@@ -316,8 +304,7 @@ class Result(OneModelResult[Measurement]):
             f"{worst.value:.1%} ({worst.low:.1%} to {worst.high:.1%})."
         )
 
-    def estimates(self) -> list[Estimate]:
-        m = self.first
+    def estimates(self, m: Measurement) -> list[Estimate]:
         found = []
         for name in SHOWN:
             if m.has(name):
@@ -326,8 +313,7 @@ class Result(OneModelResult[Measurement]):
                 found.append(estimate(name, m.get(name), ROW, **shown))
         return found
 
-    def checks(self) -> list[Check]:
-        m = self.first
+    def checks(self, m: Measurement) -> list[Check]:
         groups_known = bool(m.attribute) and m.kind != "continuous"
         unstable = _undefined_in_some(m)
         return [
@@ -363,8 +349,7 @@ class Result(OneModelResult[Measurement]):
             ),
         ]
 
-    def exhibits(self) -> list[Exhibit]:
-        m = self.first
+    def exhibits(self, m: Measurement) -> list[Exhibit]:
         exhibits: list[Exhibit] = []
         if m.groups_of("group accuracy"):
             exhibits.append(_by_group(m))

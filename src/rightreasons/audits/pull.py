@@ -191,8 +191,7 @@ class Result(OneModelResult[Measurement]):
             return "shortcut"
         return "no evidence" if m.pull.high < self.seen else "inconclusive"
 
-    def sentence(self) -> str:
-        m = self.first
+    def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST:
             return f"Only {m.n} test rows have a label and “{m.attribute}”; at least {FEWEST} are needed to judge."
         if np.isnan(m.pull.low):
@@ -207,13 +206,11 @@ class Result(OneModelResult[Measurement]):
             return f"{how}: they move against it, which is not a shortcut."
         return f"{how}: they do not follow it."
 
-    def estimates(self) -> tuple[Estimate, ...]:
-        m = self.first
+    def estimates(self, m: Measurement) -> tuple[Estimate, ...]:
         p = None if np.isnan(m.p) else m.p
         return (estimate("pull", m.pull, ROW, unit="probability", n=m.n, p=p, note=m.no_p),)
 
-    def checks(self) -> tuple[Check, ...]:
-        m = self.first
+    def checks(self, m: Measurement) -> tuple[Check, ...]:
         defined = not np.isnan(m.pull.low)
         decided = defined and (m.pull.low > self.tolerance or m.pull.high < self.seen)
         wide = f"the interval holds both {self.tolerance:g} and {self.seen:g}: more test rows would help"
@@ -247,8 +244,8 @@ class Result(OneModelResult[Measurement]):
             ),
         )
 
-    def exhibits(self) -> tuple[Exhibit, ...]:
-        parts = self.first.by_label
+    def exhibits(self, m: Measurement) -> tuple[Exhibit, ...]:
+        parts = m.by_label
         if not parts.name:
             return ()
         return (

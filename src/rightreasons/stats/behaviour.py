@@ -22,6 +22,7 @@ Draws = Callable[[Counts], Floats]
 
 PERFORMANCE = ("accuracy", "balanced accuracy", "AUC", "F1", "ECE", "Brier")
 FAIRNESS = tuple(name.replace("_", " ") for name in fairness.METRICS)
+NEED_GROUPS = ("worst-group accuracy", "conflict shortcut rate", "pull")
 LOGISTIC = tuple(name.replace("_", " ") for name in fairness.LOGISTIC)
 
 
@@ -35,6 +36,7 @@ class Decided:
     probability : (n, C)
     attribute : (n,) codes 0..A-1, or numbers where it is continuous; empty without an attribute
     levels : A, 0 where the attribute is continuous
+    name : of the attribute
     """
 
     label: Ints
@@ -42,6 +44,7 @@ class Decided:
     probability: Floats
     attribute: NDArray = field(default_factory=lambda: np.zeros(0))
     levels: int = 0
+    name: str = ""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -88,6 +91,33 @@ def intervals(metrics: Sequence[Metric], sample: Resamples, level: float = 0.95)
         share_interval(value[k], drawn[:, k], units_per_row * metric.share_of, level, metric.reason)
         for k, metric in enumerate(metrics)
     ]
+
+
+def describe(
+    rows: Decided,
+    aligned: Mapping[Hashable, Hashable],
+    why_not_aligned: str,
+    positive: int | None,
+    bins: Sequence[float] | None = None,
+) -> list[Metric]:
+    """Every metric of decided rows: over all of them and, where there is an attribute, by value, by group and of fairness.
+
+    Parameters
+    ----------
+    aligned : value of the attribute → the label it stands for; `why_not_aligned` says why there is none
+    positive : class that fairness metrics take against the rest; None where more than two are unnamed
+    bins : edges that cut a continuous attribute for the fairness metrics that compare groups
+    """
+    found = performance(rows)
+    if not rows.name:
+        return found
+    if rows.levels:
+        found += [*over_groups(rows), *following(rows, aligned, why_not_aligned), *by_value(rows), *by_group(rows)]
+    else:
+        found += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
+    if positive is None:
+        return found + undefined(FAIRNESS, len(rows), "more than two classes: name one with positive=")
+    return found + unfairness(rows, positive, bins)
 
 
 def performance(rows: Decided, part: Part = Part(), subset: Ints | None = None) -> list[Metric]:
