@@ -7,12 +7,12 @@ is read within the label, the disparity has a sign, and p comes from exchanging 
 
 | paper | function |
 |---|---|
-| Methods, "Assessing attribute encoding" | `encoding.read_values`, `encoding.read_numbers` |
+| Methods, "Assessing the encoding of demographic information" | `encoding.read_values`, `encoding.read_numbers` |
 | Supp. Methods, decision threshold | `decisions.decision_rule` |
 | Methods, "Assessing fairness" | `decisions.unsigned_metrics`, `stats.fairness` |
 | METHODS: disparity with its sign | `decisions.signed_metrics`, `rows.association` |
 | Methods, performance floor | `judge.floor_of` |
-| Supp. Fig. 7, bounds of the encoding | `judge.bound_of` |
+| Methods, LEB and UEB; Supp. Fig. 7 | `judge.bound_of` |
 | Methods, "ShorT: testing for shortcut learning" | `judge.metrics_over_models`, `judge.verdict_of` |
 | Definition, performance clause | `judge.cost_of_low_encoding` |
 | Supp. Methods, comparing data sets; Supp. Figs. 5, 6 | `compare.compare`, `matched_encoding`, `cross_table` |

@@ -1,4 +1,7 @@
-"""How well the attribute is read from frozen features ("Assessing attribute encoding"), within the label and over all rows."""
+"""How well the attribute is read from frozen features, within the label and over all rows.
+
+Methods, "Assessing the encoding of demographic information".
+"""
 
 from __future__ import annotations
 

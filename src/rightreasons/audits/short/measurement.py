@@ -15,7 +15,7 @@ SIGNED = "signed disparity"
 
 @dataclass(frozen=True)
 class Encoding:
-    """How well the attribute is read from the frozen features ("Assessing attribute encoding").
+    """How well the attribute is read from the frozen features ("Assessing the encoding of demographic information").
 
     Attributes
     ----------
