@@ -36,8 +36,8 @@ def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
     a = decisions.cohort.attribute(attribute) if decisions.cohort.attributes else None
     kept = decisions.label >= 0
     if a is not None:
-        refuse_mixed_cases(view, a.name)
         kept = kept & a.present
+        refuse_mixed_cases(view, a.name)
     if not kept.any():
         raise NotRun(f"no test row has both a label and {a.name if a else 'an attribute'}")
     rows = decisions.select(np.flatnonzero(kept))

@@ -176,19 +176,21 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     """Metrics of the test rows with bootstrap intervals (by subject where subjects are known)."""
     test = audited_rows(evidence, settings.attribute)
     rows, a = test.decisions, test.attribute
+    probability, subject = rows.probability, rows.cohort.subject
+    label_name = evidence.card.target or rows.cohort.label_name
     aligned, aligned_from = alignment_of(evidence, a, settings.aligned)
     aligned_words = say_alignment(aligned, a, evidence)
     predicted, decision = decide(evidence, rows, settings.threshold)
-    decided = Decided(rows.label, predicted, rows.probability)
+    positive = positive_output(evidence, settings.positive)
+    n = len(rows.label)
+    sample = resamples(n, rng=rng, B=settings.B, subject=subject)
+
+    decided = Decided(rows.label, predicted, probability)
     if a is not None:
         decided = replace(decided, attribute=a.values, levels=len(a.levels), name=a.name)
-    positive = positive_output(evidence, settings.positive)
-    label_name = evidence.card.target or rows.cohort.label_name
-    sample = resamples(len(decided), rng=rng, B=settings.B, subject=rows.cohort.subject)
-
     metrics = behaviour.describe(decided, aligned, aligned_from, positive, settings.bins)
     intervals = behaviour.intervals(metrics, sample, settings.level)
-    reliability = calibration.reliability(decided.probability, rows.label)
+    reliability = calibration.reliability(probability, rows.label)
 
     names = Names(label_name, evidence.card.classes, decided.name, a.levels if a else ())
     return Measurement(
@@ -198,8 +200,8 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         decision=decision,
         metrics=Metrics.of(metrics, [names.of(metric.part) for metric in metrics], intervals),
         reliability=reliability,
-        n_rows=len(decided),
-        n_subjects=None if rows.cohort.subject is None else sample.units,
+        n_rows=n,
+        n_subjects=None if subject is None else sample.units,
         missing=test.missing,
         left_out=test.left_out,
         training_known=evidence.training is not None,

@@ -112,7 +112,9 @@ def describe(
     if not rows.name:
         return found
     if rows.levels:
-        found += [*over_groups(rows), *following(rows, aligned, why_not_aligned), *by_value(rows), *by_group(rows)]
+        of_groups = by_group(rows)
+        smallest = min((group.size for group in of_groups if group.size >= SMALLEST_GROUP), default=0)
+        found += [*over_groups(rows, smallest), *following(rows, aligned, why_not_aligned), *by_value(rows), *of_groups]
     else:
         found += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
     if positive is None:
@@ -173,10 +175,12 @@ def by_value(rows: Decided) -> list[Metric]:
     return found
 
 
-def over_groups(rows: Decided) -> list[Metric]:
-    """Group-balanced and worst-group accuracy of a categorical attribute (ART, sec. 4)."""
+def over_groups(rows: Decided, smallest: int) -> list[Metric]:
+    """Group-balanced and worst-group accuracy of a categorical attribute (ART, sec. 4).
+
+    `smallest` is the size of the smallest group that is large enough to be the worst one; 0 where there is none.
+    """
     label, predicted, attribute = rows.label, rows.predicted, rows.attribute
-    large = [n for n in groups.group_sizes(label, attribute).values() if n >= SMALLEST_GROUP]
     return [
         Metric(
             "group-balanced accuracy",
@@ -188,7 +192,7 @@ def over_groups(rows: Decided) -> list[Metric]:
             lambda counts: groups.worst_group_accuracy_draws(label, predicted, attribute, counts),
             len(rows),
             reason=f"no group of at least {SMALLEST_GROUP} rows",
-            share_of=min(large, default=0),
+            share_of=smallest,
         ),
     ]
 
