@@ -20,7 +20,16 @@ from benchmarks._two_heads import TwoHeads, fit_many
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from rightreasons.audits._short_measure import SIGNED, Measurement
+from rightreasons.audits.short.measurement import (
+    SIGNED,
+    Association,
+    Distribution,
+    Encoding,
+    Fairness,
+    Measurement,
+    Performance,
+    Subgroup,
+)
 from rightreasons.stats import fairness, resampling
 from rightreasons.stats.resampling import Interval
 
@@ -317,45 +326,57 @@ def areas(score: Tensor, truth: np.ndarray) -> np.ndarray:
 def measurements(s: Sweep, rng: np.random.Generator) -> dict[str, list[Measurement]]:
     """The sweep as `short.measure(…, metrics=["equalised_odds"], threshold="argmax")` would measure it, without resamples."""
     signed, gap, null_signed, null_gap = disparities(s.decided, s.label, s.colour, rng)
-    told = fairness.association(s.label_fit, s.colour_fit, kind="categorical", level=1)
-    size = np.bincount(2 * s.colour + s.label, minlength=4)
-    exchange = resampling.exchange_within_label(s.label, s.colour)
-    nothing, none = np.zeros(0), np.full(2, math.nan)
+    found = fairness.association(s.label_fit, s.colour_fit, kind="categorical", level=1)
+    direction = Association(np.array([float(found.sign)]), np.array([[found.value, found.low, found.high]]), "training rows")
+    no_exchange = resampling.exchange_within_label(s.label, s.colour).reason
     count = [np.bincount(s.colour_fit[s.label_fit == k], minlength=2) for k in (0, 1)]
     common = {
         "architecture": "dense 10-10-10", "attribute": "colour", "kind": "categorical", "label_name": "label", "positive": "1",
-        "rows": "test rows of the world", "n": len(s.label), "n_subjects": None, "missing": 0, "unit": "AUC", "chance": 0.5,
-        "no_information": 0.5, "label_alone": math.nan, "encoding_p": math.nan, "n_fit": len(s.label_fit),
-        "fit_on": "train", "converged": True,
-        "encoding_draws": nothing, "marginal_draws": nothing, "auc_draws": nothing, "threshold": 0.5, "decided": "0.5",
-        "exchange_reason": exchange.reason, "smallest": int(size.min()), "smallest_name": "the smallest subgroup",
-        "monotone": none, "histogram": np.array(count), "edges": ("0", "1"), "association_from": "training rows",
-    }  # fmt: skip
-    behaviour = {
-        "metrics": ("equalised_odds", SIGNED), "n_signed": 1, "low": none, "high": none, "p": none, "reason": ("", ""),
-        "draws": np.zeros((2, 0)), "sign": np.array([float(told.sign)]),
-        "association": np.array([[told.value, told.low, told.high]]),
+        "rows": "test rows of the world", "n": len(s.label), "n_subjects": None, "missing": 0,
+        "smallest": Subgroup(int(np.bincount(2 * s.colour + s.label, minlength=4).min()), "the smallest subgroup"),
+        "training": Distribution(np.array(count), ("0", "1")),
     }  # fmt: skip
     family = [
         Measurement(
             model=f"m{k}", regime="gradient_scaling", seed=int(s.seed[k]), scale=float(s.scale[k]), target="",
-            encoding=_point(s.within[k]), marginal=_point(s.marginal[k]), auc=_point(s.auc[k]),
-            value=np.array([gap[k], signed[k]]), null=np.stack([null_gap[k], null_signed[k]]), **common, **behaviour,
+            encoding=_encoding(s, s.within[k], s.marginal[k]), performance=_performance(s.auc[k]), association=direction,
+            fairness=_fairness(gap[k], signed[k], np.stack([null_gap[k], null_signed[k]]), no_exchange), **common,
         )
         for k in range(len(s.scale))
     ]  # fmt: skip
-    of_colour = {
-        "metrics": (), "n_signed": 0, "reason": (), "draws": np.zeros((0, 0)), "null": np.zeros((0, 0)), "sign": none[:0],
-        "association": np.zeros((0, 3)), **dict.fromkeys(("value", "low", "high", "p"), nothing),
-    }  # fmt: skip
+    nothing = np.zeros(0)
+    no_fairness = Fairness(
+        (), 0, nothing, nothing, nothing, nothing, (), np.zeros((0, 0)), np.zeros((0, 0)), no_exchange, np.full(2, math.nan)
+    )
     references = [
         Measurement(
-            model=f"colour{k}", regime="erm", seed=k, scale=0.0, target="colour", encoding=_point(value),
-            marginal=_point(math.nan), auc=_point(math.nan), **common, **of_colour,
+            model=f"colour{k}", regime="erm", seed=k, scale=0.0, target="colour", encoding=_encoding(s, value, math.nan),
+            performance=_performance(math.nan), fairness=no_fairness, association=Association(nothing, np.zeros((0, 3)), ""),
+            **common,
         )
         for k, value in enumerate(s.bounds)
     ]  # fmt: skip
     return {"sweep": family, "attribute": references}
+
+
+def _encoding(s: Sweep, within: float, marginal: float) -> Encoding:
+    nothing = np.zeros(0)
+    return Encoding(
+        unit="AUC", within=_point(within), marginal=_point(marginal), p=math.nan, chance=0.5, no_information=0.5,
+        label_alone=math.nan, draws=nothing, marginal_draws=nothing, n_fit=len(s.label_fit), fit_on="train", converged=True,
+    )  # fmt: skip
+
+
+def _performance(auc: float) -> Performance:
+    return Performance(_point(auc), np.zeros(0), 0.5, "0.5")
+
+
+def _fairness(gap: float, signed: float, null: np.ndarray, no_exchange: str) -> Fairness:
+    none = np.full(2, math.nan)
+    return Fairness(
+        metrics=("equalised_odds", SIGNED), n_signed=1, value=np.array([gap, signed]), low=none, high=none, p=none,
+        reason=("", ""), draws=np.zeros((2, 0)), null=null, no_exchange=no_exchange, monotone=none,
+    )  # fmt: skip
 
 
 def _point(value: float) -> Interval:

@@ -150,27 +150,26 @@ def judged(kind: str, number: int, seed: int, s: Sweep, seconds: float) -> Row:
     rng = task_rng(seed, f"{kind} {number}, judged")
     models = measurements(s, rng)
     j = short.conclude(models, rng=rng).judged
-    value = np.array([m.value[1] for m in j.models])[j.kept]
-    null = np.stack([m.null[1] for m in j.models])[j.kept]
-    value_of, low, high = (float(v) for v in j.first.association[0])
-    alone = sweeps.permutation_test(
-        j.encoding[j.kept], value, null
-    )  # orientation: the colour, not the training rows' association
+    kept, encoding = j.family.kept, j.family.encoding[j.family.kept]
+    value = np.array([m.fairness.value[1] for m in j.family.models])[kept]
+    null = np.stack([m.fairness.null[1] for m in j.family.models])[kept]
+    value_of, low, high = (float(v) for v in j.first.association.estimate[0])
+    alone = sweeps.permutation_test(encoding, value, null)  # orientation: the colour, not the training rows' association
     # Models whose decisions do not know the recorded colour: whoever is called here is called by chance.
-    value, _, null, _ = disparities(s.redrawn(rng)[j.kept], s.label, s.colour, rng)
-    blind = sweeps.permutation_test(j.encoding[j.kept], value, null)
+    value, _, null, _ = disparities(s.redrawn(rng)[kept], s.label, s.colour, rng)
+    blind = sweeps.permutation_test(encoding, value, null)
     gap = j.metrics[0]
     baseline = s.scale == 0
     return {
-        "kind": kind, "number": number, "verdict": j.verdict, "failed": [name for name, _ in j.failed],
+        "kind": kind, "number": number, "verdict": j.verdict, "failed": [check.name for check in j.failed],
         "shares": s.shares, "association": value_of, "association_low": low, "association_high": high,
-        "sign": int(j.first.sign[0]), "rho": alone.rho, "p": alone.p,
-        "direct_rho": float(sweeps.spearman(j.encoding[j.kept], s.lean[j.kept])), "redrawn_p": blind.p,
+        "sign": int(j.first.association.sign[0]), "rho": alone.rho, "p": alone.p,
+        "direct_rho": float(sweeps.spearman(encoding, s.lean[kept])), "redrawn_p": blind.p,
         "unsigned_p": gap.test.p, "paper_rho": gap.marginal.rho, "paper_p": gap.marginal.usual_p,
         "flips": float(s.flips[baseline].mean()), "accuracy": float((s.decided[baseline] == s.label).mean()),
         "accuracy_alike": float(s.accuracy_alike[baseline].mean()),
-        "auc": float(s.auc[baseline].mean()), "kept": int(j.kept.sum()), "models": len(j.models), "bound": j.bound,
-        "covered": j.covered, "train_seconds": seconds, "judge_seconds": time.perf_counter() - began,
+        "auc": float(s.auc[baseline].mean()), "kept": int(kept.sum()), "models": len(kept), "bound": j.bound.value,
+        "covered": j.bound.covered, "train_seconds": seconds, "judge_seconds": time.perf_counter() - began,
     }  # fmt: skip
 
 

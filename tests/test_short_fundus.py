@@ -69,4 +69,4 @@ def test_age_is_a_shortcut_where_it_goes_with_the_label_and_not_where_it_is_draw
     assert even.verdict == "no evidence"
     # With 22 models a family the difference has p 0.08 here; the study of 39 (examples/short/fundus.toml) has 0.006.
     assert short.compare(biased, even, rng=np.random.default_rng(0)).value > 0.2
-    assert biased.judged.covered > 0.5
+    assert biased.judged.bound.covered > 0.5

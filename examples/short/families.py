@@ -281,7 +281,9 @@ class Families:
             results[version] = replace(result, context=replace(result.context, **named))
             print(f"{self.name} {version}: {result.verdict}: {results[version].finding().sentence}", flush=True)
         matrix = {(version, test[5:]): list(self._done(version, test)) for version in self.cohorts for test in self.tests}
-        edges = np.quantile([m.encoding.value for r in results.values() for m in r.judged.models], np.linspace(0, 1, 6))
+        edges = np.quantile(
+            [m.encoding.within.value for r in results.values() for m in r.judged.family.models], np.linspace(0, 1, 6)
+        )
         shown = (short.cross_table(matrix), short.matched_encoding(results, np.unique(edges.round(3)).tolist()))
         numbers[self.name] = {
             "recipe": vars(self.recipe),
@@ -325,13 +327,13 @@ def _told(result: short.Result) -> dict[str, Any]:
         "sentence": result.finding().sentence,
         "rho": result.rho,
         "p": result.p,
-        "floor": j.floor,
-        "models": len(j.models),
-        "kept": int(j.kept.sum()),
-        "baseline_auc": float(np.mean(j.auc[j.is_baseline])),
-        "bound": j.bound,
-        "chance": j.first.chance,
-        "covered": j.covered,
+        "floor": j.family.floor,
+        "models": len(j.family.models),
+        "kept": int(j.family.kept.sum()),
+        "baseline_auc": float(np.mean(j.family.auc[j.family.is_baseline])),
+        "bound": j.bound.value,
+        "chance": j.first.encoding.chance,
+        "covered": j.bound.covered,
         "cost": [j.cost.value, j.cost.low, j.cost.high],
         "front": list(result.front),
         "metrics": [

@@ -256,8 +256,8 @@ def test_a_continuous_cue_uses_the_absolute_change(rng):
 def test_groups_say_what_the_cue_was_changed_from_and_to():
     y, a = rows(200)
     m = run(evidence_of(y, a, 2.0 * a, 2.0 * (1 - a))).measurements[0]
-    assert set(m.group_name) == {f"label = {i}, cue {x}" for i in (0, 1) for x in ("f → m", "m → f")}
-    assert m.group_size.sum() == 200
+    assert set(m.by_group.name) == {f"label = {i}, cue {x}" for i in (0, 1) for x in ("f → m", "m → f")}
+    assert m.by_group.size.sum() == 200
 
 
 def test_a_label_that_no_output_stands_for_is_refused():
@@ -276,9 +276,9 @@ def test_pictures_show_the_most_changed_pairs_with_the_names_of_the_decisions(tm
     arrays = {"test": {"logits": size * sign}, "twin": {"logits": -size * sign}}
     evidence = Evidence.from_arrays({"test": test, "twin": twin}, arrays, classes=["0", "1"])
     m = run(evidence, aligned={0: 0, 1: 1}, pictures=4).measurements[0]
-    assert m.pictures.shape == (4, 96, 192, 3)
-    assert np.allclose(m.picture_change, np.sort(m.change)[::-1][:4])
-    assert not np.array_equal(m.pictures[0, :, :96], m.pictures[0, :, 96:])
-    assert "decided" in m.captions[0] and "the twin" in m.captions[0]
+    assert m.pictures.pixels.shape == (4, 96, 192, 3)
+    assert np.allclose(m.pictures.change, np.sort(m.change)[::-1][:4])
+    assert not np.array_equal(m.pictures.pixels[0, :, :96], m.pictures.pixels[0, :, 96:])
+    assert "decided" in m.pictures.captions[0] and "the twin" in m.pictures.captions[0]
     gallery = next(e for e in run(evidence, pictures=2).finding().exhibits if e.kind == "gallery")
     assert len(gallery.items) == 2

@@ -52,7 +52,7 @@ def test_a_model_that_ignores_it_and_one_with_a_harder_group_are_not_called():
     for evidence in (evidence_of(0.0), evidence_of(0.0, harder=1.5)):
         finding = run(evidence).finding()
         assert finding.verdict == "no evidence", finding.sentence
-    by_label = run(evidence_of(0.0, harder=1.5)).measurements[0].group_value
+    by_label = run(evidence_of(0.0, harder=1.5)).measurements[0].by_label.value
     assert by_label.max() > 0.1 and by_label.min() < -0.1  # one label is drawn along and the other away
 
 

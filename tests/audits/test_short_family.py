@@ -31,7 +31,7 @@ def test_the_chosen_model_of_a_family_is_handed_on_and_audited_on_other_rows(tmp
     ]
     evidence = [rr.extract(model, cohort, ["short"]) for model in family]
     result = rr.audit("short", {"sweep": evidence}, attribute="cue", B=40, permutations=99, floor=0.6)
-    assert [m.scale for m in result.judged.models] == [-0.4, -0.4, -0.1, -0.1, 0.0, 0.0, 0.4, 0.4, 1.0, 1.0]
+    assert [m.scale for m in result.judged.family.models] == [-0.4, -0.4, -0.1, -0.1, 0.0, 0.0, 0.4, 0.4, 1.0, 1.0]
     chosen = result.pick(tolerance=0.05)
     family[chosen].save(tmp_path / "chosen")
     again = Classifier.open(tmp_path / "chosen")

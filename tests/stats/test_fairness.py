@@ -96,7 +96,7 @@ def test_draws_equal_the_metric_on_the_repeated_rows(rows: dict, name: str, attr
     counts = resampling.resamples(1500, rng=np.random.default_rng(1), B=5).counts()
     repeated = [np.repeat(np.arange(1500), row) for row in counts]
     expected = [getattr(fairness, name)(y[r], p[r], a[r]) for r in repeated]
-    np.testing.assert_allclose(fairness.disparity_draws(name, y, p, a, counts), expected, atol=1e-9)
+    np.testing.assert_allclose(fairness.disparity(name, y, p, a).draws(counts), expected, atol=1e-9)
 
 
 def test_resamples_without_overlap_are_undefined_and_not_large() -> None:
@@ -104,7 +104,7 @@ def test_resamples_without_overlap_are_undefined_and_not_large() -> None:
     y[12:] = 1
     counts = np.ones((2, 24), dtype=np.uint8)
     counts[1, 12:] = np.where(p[12:] == (a[12:] > 18), 1, 0)
-    draws = fairness.disparity_draws("separation", y, p, a, counts)
+    draws = fairness.disparity("separation", y, p, a).draws(counts)
     assert np.isfinite(draws[0])
     assert np.isnan(draws[1])
 
@@ -133,8 +133,8 @@ def test_signed_disparity_cancels_noise_in_one_group_and_keeps_a_shortcut() -> N
     assert fairness.signed_disparity(y, noisy, a).value == pytest.approx(0.0, abs=0.02)
     assert fairness.signed_disparity(y, shortcut, a).value == pytest.approx(0.2, abs=0.02)
     assert fairness.signed_disparity(y, shortcut, a, level=0).value == pytest.approx(-0.2, abs=0.02)
-    counts = resampling.whole(40_000)
-    assert fairness.signed_disparity_draws(y, shortcut, a, counts)[0] == fairness.signed_disparity(y, shortcut, a).value
+    found = fairness.signed_disparity(y, shortcut, a)
+    assert found.draws(resampling.whole(40_000))[0] == found.value
 
 
 def test_signed_disparity_of_a_continuous_attribute_is_the_mean_coefficient(rows: dict) -> None:
@@ -218,11 +218,11 @@ def test_exchanged_attributes_give_the_metric_of_the_exchanged_rows(rows: dict, 
     donors = np.stack([np.random.default_rng(k).permutation(len(a)) for k in range(3)])
     kind = "continuous" if attribute == "age" else "categorical"
     for name in fairness.LOGISTIC if kind == "continuous" else fairness.METRICS:
-        found = fairness.disparity_null(name, label, predicted, a, donors, kind=kind)
+        found = fairness.disparity(name, label, predicted, a, kind=kind).null(donors)
         expected = [fairness.disparity(name, label, predicted, a[d], kind=kind).value for d in donors]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     level = 1 if kind == "categorical" else None
-    found = fairness.signed_disparity_null(label, predicted, a, donors, kind=kind, level=level)
+    found = fairness.signed_disparity(label, predicted, a, level, kind=kind).null(donors)
     expected = [fairness.signed_disparity(label, predicted, a[d], kind=kind, level=level).value for d in donors]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -230,8 +230,9 @@ def test_exchanged_attributes_give_the_metric_of_the_exchanged_rows(rows: dict, 
 def test_an_exchange_that_separates_perfectly_is_undefined() -> None:
     label, predicted, age = np.ones(6, int), np.array([0, 0, 0, 1, 1, 1]), np.arange(6.0)
     donors = np.stack([np.arange(6), np.array([0, 3, 2, 1, 4, 5])])
-    found = fairness.disparity_null("independence", label, predicted, age, donors, kind="continuous")
+    independence = fairness.disparity("independence", label, predicted, age, kind="continuous")
+    found = independence.null(donors)
     assert np.isnan(found[0])
     assert np.isfinite(found[1])
     with pytest.raises(DataError, match="donors"):
-        fairness.disparity_null("independence", label, predicted, age, donors[:, :3], kind="continuous")
+        independence.null(donors[:, :3])

@@ -27,19 +27,7 @@ def alignment_of(
     if aligned is not None and any(isinstance(v, Mapping) for v in aligned.values()):
         aligned = aligned.get(a.name)
     if aligned is not None:
-        levels = [str(v) for v in a.levels]
-        for value in aligned:
-            if str(value) not in levels:
-                raise SettingError(
-                    f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}; "
-                    f"with several attributes give aligned={{{a.name!r}: {{value: label}}, …}}"
-                )
-        classes = [str(c) for c in evidence.card.classes]
-        for label in aligned.values():
-            if str(label) not in classes:
-                known = suggest(str(label), classes)
-                raise SettingError(f"aligned= names the label {label!r}, which is no output of {evidence.card.name}; {known}")
-        return {levels.index(str(v)): classes.index(str(label)) for v, label in aligned.items()}, "given"
+        return _given(evidence, a, aligned), "given"
     if evidence.training is not None:
         train = evidence.training
         label = as_outputs(train.label, train.classes, evidence.card.classes)
@@ -51,10 +39,30 @@ def alignment_of(
         source = "π from the model's errors"
     else:
         return {}, f"{UNKNOWN_TRAINING} and no audit rows: give aligned="
-    return found.aligned, source if found.aligned else f"no value of {a.name} goes with a label in the {source}"
+    if not found.aligned:
+        return found.aligned, f"no value of {a.name} goes with a label in the {source}"
+    return found.aligned, source
+
+
+def _given(evidence: Evidence, a: Attribute, aligned: Mapping[Any, Any]) -> dict[Hashable, Hashable]:
+    """The user's value → label as codes; values and labels that do not exist are refused."""
+    levels = [str(v) for v in a.levels]
+    for value in aligned:
+        if str(value) not in levels:
+            raise SettingError(
+                f"aligned= names {value!r}, which is no value of {a.name!r}: {', '.join(levels)}; "
+                f"with several attributes give aligned={{{a.name!r}: {{value: label}}, …}}"
+            )
+    classes = [str(c) for c in evidence.card.classes]
+    for label in aligned.values():
+        if str(label) not in classes:
+            known = suggest(str(label), classes)
+            raise SettingError(f"aligned= names the label {label!r}, which is no output of {evidence.card.name}; {known}")
+    return {levels.index(str(value)): classes.index(str(label)) for value, label in aligned.items()}
 
 
 def say_alignment(pi: Mapping[Hashable, Hashable], a: Attribute | None, evidence: Evidence) -> str:
+    """π in the manifest's words."""
     if a is None:
         return ""
     levels, classes = dict(enumerate(a.levels)), dict(enumerate(evidence.card.classes))

@@ -1,28 +1,34 @@
 """What every audit shares: what it needs, which reference models it asks for, and the context of one run.
 
-An audit is one file with `QUESTION` and `ROW`, two declarations that are plain data, and two steps:
+An audit is a module of `audits/`, one file or a folder, with `QUESTION` and `ROW`, two declarations that are plain data, and two
+steps:
 
     needs(**settings) -> tuple[Need, ...]        the arrays it reads
     roles(**settings) -> tuple[Role, ...]        the reference models it compares with; empty for audits of one model
-    measure(evidence, *, rng, …) -> Measurement  what one model says: a flat frozen dataclass; runs no network
+    measure(evidence, *, rng, …) -> Measurement  what one model says: a frozen dataclass of arrays, numbers, texts and pieces that
+                                                 are such dataclasses; runs no network
     conclude(measurements, *, rng, …) -> Result  over named models: {role: [Measurement, …]} -> a frozen dataclass with
                                                  a `context` and a `finding()`
 
-A setting is a defaulted keyword of `measure` or `conclude`.
+A setting is a keyword with a default of `measure` or `conclude`. Where there are many, they are one frozen dataclass:
+`families.with_settings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from rightreasons.errors import NotRun
 from rightreasons.evidence import View
-from rightreasons.findings import Estimate, Finding, Row
+from rightreasons.findings import Check, Estimate, Exhibit, Finding, Row, Verdict
 from rightreasons.stats.resampling import Interval
+
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,57 @@ class Result(Protocol):
     def context(self) -> Context: ...
 
     def finding(self) -> Finding: ...
+
+
+@dataclass(frozen=True)
+class OneModelResult(ABC, Generic[M]):
+    """The result of an audit of one model; several measurements are seeds of it on the same rows, and the first one speaks.
+
+    An audit says what is particular to it: a question and a row, and the parts of its finding.
+    """
+
+    question: ClassVar[str]
+    row: ClassVar[Row]
+
+    measurements: tuple[M, ...]
+    context: Context = field(default_factory=Context)
+
+    @property
+    def first(self) -> M:
+        return self.measurements[0]
+
+    @property
+    def verdict(self) -> Verdict:
+        """None for an audit that describes."""
+        return None
+
+    @abstractmethod
+    def sentence(self, m: M) -> str:
+        """What was found, in a sentence."""
+
+    @abstractmethod
+    def estimates(self, m: M) -> Sequence[Estimate]:
+        """Its numbers."""
+
+    @abstractmethod
+    def checks(self, m: M) -> Sequence[Check]:
+        """The conditions under which it can be believed."""
+
+    @abstractmethod
+    def exhibits(self, m: M) -> Sequence[Exhibit]:
+        """What the page draws."""
+
+    def finding(self) -> Finding:
+        m = self.first
+        return self.context.finding(
+            question=self.question,
+            row=self.row,
+            verdict=self.verdict,
+            sentence=self.sentence(m),
+            estimates=self.estimates(m),
+            checks=self.checks(m),
+            exhibits=self.exhibits(m),
+        )
 
 
 def estimate(name: str, interval: Interval, row: Row, **more: Any) -> Estimate:

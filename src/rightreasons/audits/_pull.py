@@ -1,17 +1,18 @@
-"""How far predictions are drawn towards what the attribute stands for.
+"""Do answers follow the attribute? How far predictions are drawn towards the label that the attribute stands for.
 
-One number, for the audit of that name and for audits whose call would mean nothing in a model that does not follow the attribute.
+One number, for the audit `pull` and for audits whose call would mean nothing in a model that does not follow the attribute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of
-from rightreasons.audits._contract import refuse_mixed_cases
+from rightreasons.audits._rows import rows_with_values
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, EvidenceError, NotRun
 from rightreasons.evidence import Decisions, Evidence
@@ -27,7 +28,8 @@ FOLLOWS = "answers follow the attribute"
 NOT_MEASURED = Interval(np.nan, np.nan, np.nan, reason="not measured")
 
 
-class Pull(NamedTuple):
+@dataclass(frozen=True)
+class Pull:
     """The pull on test rows, with what it rests on.
 
     Attributes
@@ -35,6 +37,7 @@ class Pull(NamedTuple):
     rows, attribute : test rows that have a label and the attribute
     aligned : value's code → output that it stands for
     source : where that comes from
+    missing : test rows left out because they lack either
     """
 
     interval: Interval
@@ -60,31 +63,17 @@ def pull_of(
     Which label a value stands for is given, or learnt as in `groups`; where the training rows show none, the audit rows say in
     which direction to look, and the test rows whether there is anything.
     """
-    view = evidence.on("test")
-    decided = view.decisions()
-    if not decided.cohort.attributes:
-        raise NotRun("no attribute: name one with attribute=")
-    a = decided.cohort.attribute(attribute)
-    if a.kind == "continuous":
-        raise NotRun(f"{a.name} is continuous: needs bins")
-    refuse_mixed_cases(view, a.name)
-    keep = (decided.label >= 0) & a.present
-    if not keep.any():
-        raise NotRun(f"no test row has both a label and {a.name}")
-    rows = decided.select(np.flatnonzero(keep))
-    a = rows.cohort.attribute(attribute)
+    test, a = rows_with_values(evidence, attribute)
+    rows = test.decisions
     pi, source = alignment_of(evidence, a, aligned)
     if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
-        pi, source = _looked_for(evidence, a.name), f"{source}: direction from the audit rows"
+        pi, source = _direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
-    found = drawn(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
-    return Pull(found, rows, a, pi, source, sample, int((~keep).sum()))
+    found = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
+    return Pull(found, rows, a, pi, source, sample, test.missing)
 
 
-# ---- beside other audits -------------------------------------------------------------------------------------------------
-
-
-def drawn(
+def pull_interval(
     label: np.ndarray,
     probability: np.ndarray,
     attribute: np.ndarray,
@@ -93,12 +82,15 @@ def drawn(
     level: float,
     why: str,
 ) -> Interval:
-    """A pull and its interval; `why` it is undefined, where it is."""
+    """A pull and its interval; `why` says why it is undefined, where it is."""
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
 
     return interval(float(draw(whole(len(label)))[0]), sample.apply(draw), level, why)
+
+
+# ---- beside other audits -------------------------------------------------------------------------------------------------
 
 
 def pull_beside(
@@ -110,7 +102,7 @@ def pull_beside(
     B: int,
     level: float = 0.95,
 ) -> Interval:
-    """The pull for an audit that can do without: undefined, with the reason, where it cannot be told."""
+    """The pull for an audit that can do without it: undefined, with the reason, where it cannot be measured."""
     try:
         if "logits" not in evidence.on("test"):
             raise NotRun("no logits on the test rows")
@@ -123,8 +115,9 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
     """Of several models on the same rows: the mean of their limits, which is never narrower than the limits of their mean."""
     if len(pulls) == 1:
         return pulls[0]
-    value, low, high = np.mean([(one.value, one.low, one.high) for one in pulls], axis=0)
-    return Interval(value, low, high, reason=next((one.reason for one in pulls if one.reason), ""), level=pulls[0].level)
+    value, low, high = np.mean([(pull.value, pull.low, pull.high) for pull in pulls], axis=0)
+    reasons = [pull.reason for pull in pulls if pull.reason]
+    return Interval(value, low, high, reason=reasons[0] if reasons else "", level=pulls[0].level)
 
 
 def is_followed(pull: Interval) -> bool | None:
@@ -141,13 +134,14 @@ def say_pull(pull: Interval, attribute: str) -> str:
 
 def followed_check(pull: Interval, attribute: str, decides: bool) -> Check:
     """A call needs answers that follow the attribute; where nothing is called it decides nothing."""
-    return Check(name=FOLLOWS, passed=is_followed(pull), note=say_pull(pull, attribute), decides=decides)
+    return Check(id="follows", name=FOLLOWS, passed=is_followed(pull), note=say_pull(pull, attribute), decides=decides)
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-def _looked_for(evidence: Evidence, attribute: str) -> dict[Hashable, Hashable]:
+def _direction_to_look(evidence: Evidence, attribute: str) -> dict[Hashable, Hashable]:
+    """Value → output towards which it pulls on the audit rows."""
     rows = evidence.on("audit").decisions()
     a = rows.cohort.attribute(attribute)
     keep = np.flatnonzero((rows.label >= 0) & a.present)

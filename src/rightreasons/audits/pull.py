@@ -10,16 +10,16 @@ lie in one ward) draws a model that reads the right thing. That is why other aud
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
-from rightreasons.audits._contract import Context, Need, Role, estimate
-from rightreasons.audits._pull import NO_SIDES, Pull, drawn, pull_of
+from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate
+from rightreasons.audits._pull import NO_SIDES, Pull, pull_interval, pull_of
 from rightreasons.evidence import Evidence
-from rightreasons.findings import Bars, Check, Exhibit, Finding, Row, Verdict
+from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread
 from rightreasons.stats import groups
 from rightreasons.stats.resampling import Interval, exchange_within_label, p_value
@@ -40,15 +40,33 @@ def roles() -> tuple[Role, ...]:
     return ()
 
 
+# ---- measuring -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ByLabel:
+    """The pull of every value within every label, k of them.
+
+    Attributes
+    ----------
+    name : "label, value → the label it stands for"
+    value, low, high : (k,)
+    """
+
+    name: tuple[str, ...]
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
 @dataclass(frozen=True)
 class Measurement:
     """The pull of an attribute on one model's predictions, overall and label by label.
 
     Attributes
     ----------
-    p : of a permutation of the attribute within the label, two-sided
-    group : "label, value → the label it stands for"
-    group_value, group_low, group_high : (k,) pull of each
+    p : of a permutation of the attribute within the label, two-sided; `no_p` says why there is none
+    aligned, aligned_from : which label each value stands for, and where that comes from
     """
 
     model: str
@@ -62,42 +80,10 @@ class Measurement:
     aligned: str
     aligned_from: str
     training_known: bool
-    group: tuple[str, ...]
-    group_value: np.ndarray
-    group_low: np.ndarray
-    group_high: np.ndarray
+    by_label: ByLabel
 
     def scalars(self) -> dict[str, float | int | str]:
         return {"attribute": self.attribute, "n": self.n, "p": self.p, **spread("pull", self.pull)}
-
-
-@dataclass(frozen=True)
-class Result:
-    measurements: tuple[Measurement, ...]
-    tolerance: float
-    seen: float
-    context: Context = field(default_factory=Context)
-
-    @property
-    def verdict(self) -> Verdict:
-        m = self.measurements[0]
-        if m.n < FEWEST or np.isnan(m.pull.low):
-            return "inconclusive"
-        if m.pull.low > self.tolerance:
-            return "shortcut"
-        return "no evidence" if m.pull.high < self.seen else "inconclusive"
-
-    def finding(self) -> Finding:
-        m = self.measurements[0]
-        return self.context.finding(
-            question=QUESTION,
-            row=ROW,
-            verdict=self.verdict,
-            sentence=_sentence(m, self.verdict, self.tolerance, self.seen),
-            estimates=(estimate("pull", m.pull, ROW, unit="probability", n=m.n, p=None if np.isnan(m.p) else m.p, note=m.no_p),),
-            checks=_checks(m, self.tolerance, self.seen),
-            exhibits=_exhibits(m, self.tolerance),
-        )
 
 
 def measure(
@@ -119,30 +105,57 @@ def measure(
     B : resamples, of subjects where they are known
     permutations : of the attribute within the label
     """
-    found = pull_of(evidence, attribute, aligned, rng=rng, B=B, level=level)
-    rows, a = found.rows, found.attribute
-    exchange = exchange_within_label(rows.label, a.values, rows.cohort.subject)
-    tested = not exchange.reason and not np.isnan(found.interval.value)
-    shuffled = (a.values[order] for order in exchange.permutations(permutations if tested else 0, rng))
-    null = [groups.pull(rows.label, rows.probability, values, found.aligned) for values in shuffled]
-    names, parts = _parts(evidence, found, level)
+    pull = pull_of(evidence, attribute, aligned, rng=rng, B=B, level=level)
+    p, no_p = permutation_p(pull, permutations, rng)
     return Measurement(
         model=evidence.card.name,
-        attribute=a.name,
-        n=len(rows.label),
-        n_subjects=None if rows.cohort.subject is None else found.sample.units,
-        missing=found.missing,
-        pull=found.interval,
-        p=p_value(found.interval.value, null) if tested else np.nan,
-        no_p=exchange.reason,
-        aligned=say_alignment(found.aligned, a, evidence),
-        aligned_from=found.source,
+        attribute=pull.attribute.name,
+        n=len(pull.rows.label),
+        n_subjects=None if pull.rows.cohort.subject is None else pull.sample.units,
+        missing=pull.missing,
+        pull=pull.interval,
+        p=p,
+        no_p=no_p,
+        aligned=say_alignment(pull.aligned, pull.attribute, evidence),
+        aligned_from=pull.source,
         training_known=evidence.training is not None,
-        group=names,
-        group_value=np.array([i.value for i in parts]),
-        group_low=np.array([i.low for i in parts]),
-        group_high=np.array([i.high for i in parts]),
+        by_label=pull_by_label(evidence, pull, level),
     )
+
+
+def permutation_p(pull: Pull, permutations: int, rng: np.random.Generator) -> tuple[float, str]:
+    """Two-sided p when rows of one label exchange the attribute, and why there is none."""
+    rows, values = pull.rows, pull.attribute.values
+    exchange = exchange_within_label(rows.label, values, rows.cohort.subject)
+    if exchange.reason or np.isnan(pull.interval.value):
+        return np.nan, exchange.reason
+    null = []
+    for order in exchange.permutations(permutations, rng):
+        null.append(groups.pull(rows.label, rows.probability, values[order], pull.aligned))
+    return p_value(pull.interval.value, null), ""
+
+
+def pull_by_label(evidence: Evidence, pull: Pull, level: float) -> ByLabel:
+    """The pull within every label: where one label is drawn along and another is not, there is no shortcut."""
+    rows, a = pull.rows, pull.attribute
+    levels, classes = dict(enumerate(a.levels)), dict(enumerate(evidence.card.classes))
+    names, intervals = [], []
+    for value, towards in pull.aligned.items():
+        for y in np.unique(rows.label):
+            only_this_label = np.where(rows.label == y, 0, -1)
+            names.append(f"label {classes[y]}: {levels[value]} → {classes[towards]}")  # type: ignore[index]
+            intervals.append(
+                pull_interval(only_this_label, rows.probability, a.values, {value: towards}, pull.sample, level, NO_SIDES)
+            )
+    return ByLabel(
+        tuple(names),
+        np.array([i.value for i in intervals]),
+        np.array([i.low for i in intervals]),
+        np.array([i.high for i in intervals]),
+    )
+
+
+# ---- saying --------------------------------------------------------------------------------------------------------------
 
 
 def conclude(
@@ -155,81 +168,97 @@ def conclude(
     """`shortcut` where the lower limit exceeds `tolerance`, `no evidence` where the upper one lies below `seen`."""
     found = tuple(measurements["test"])
     first = found[0]
-    return Result(found, tolerance, seen, Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects))
+    context = Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects)
+    return Result(found, context, tolerance=tolerance, seen=seen)
 
 
-def _parts(evidence: Evidence, found: Pull, level: float) -> tuple[tuple[str, ...], list[Interval]]:
-    """The pull of every value within every label: one side that is drawn along and one that is not are no shortcut."""
-    rows, a = found.rows, found.attribute
-    names, parts = [], []
-    for value, towards in found.aligned.items():
-        for y in np.unique(rows.label):
-            inside = np.where(rows.label == y, 0, -1)
-            names.append(f"label {evidence.card.classes[y]}: {a.levels[value]} → {evidence.card.classes[towards]}")  # type: ignore[index, call-overload]
-            parts.append(drawn(inside, rows.probability, a.values, {value: towards}, found.sample, level, NO_SIDES))
-    return tuple(names), parts
+@dataclass(frozen=True)
+class Result(OneModelResult[Measurement]):
+    """What the pull says of one model."""
 
+    question: ClassVar[str] = QUESTION
+    row: ClassVar[Row] = ROW
 
-# ---- saying --------------------------------------------------------------------------------------------------------------
+    tolerance: float = TOLERANCE
+    seen: float = SEEN
 
+    @property
+    def verdict(self) -> Verdict:
+        m = self.first
+        if m.n < FEWEST or np.isnan(m.pull.low):
+            return "inconclusive"
+        if m.pull.low > self.tolerance:
+            return "shortcut"
+        return "no evidence" if m.pull.high < self.seen else "inconclusive"
 
-def _sentence(m: Measurement, verdict: Verdict, tolerance: float, seen: float) -> str:
-    if m.n < FEWEST:
-        return f"Only {m.n} test rows have a label and “{m.attribute}”; at least {FEWEST} are needed to judge."
-    if np.isnan(m.pull.low):
-        return f"There is no pull to judge: {m.pull.reason}."
-    limits = f"{m.pull.value:.3f} ({m.pull.low:.3f} to {m.pull.high:.3f})"
-    how = f"Within a label, predictions lie {limits} nearer to what “{m.attribute}” stands for"
-    if verdict == "shortcut":
-        return f"{how}: they follow it."
-    if verdict == "inconclusive":
-        return f"{how}: neither beyond {tolerance:g} nor surely below {seen:g}."
-    if m.pull.high < -tolerance:
-        return f"{how}: they move against it, which is no shortcut through it."
-    return f"{how}: they do not follow it."
+    def sentence(self, m: Measurement) -> str:
+        if m.n < FEWEST:
+            return f"Only {m.n} test rows have a label and “{m.attribute}”; at least {FEWEST} are needed to judge."
+        if np.isnan(m.pull.low):
+            return f"There is no pull to judge: {m.pull.reason}."
+        limits = f"{m.pull.value:.3f} ({m.pull.low:.3f} to {m.pull.high:.3f})"
+        how = f"Within a label, predictions lie {limits} nearer to what “{m.attribute}” stands for"
+        if self.verdict == "shortcut":
+            return f"{how}: they follow it."
+        if self.verdict == "inconclusive":
+            return f"{how}: neither beyond {self.tolerance:g} nor surely below {self.seen:g}."
+        if m.pull.high < -self.tolerance:
+            return f"{how}: they move against it, which is not a shortcut."
+        return f"{how}: they do not follow it."
 
+    def estimates(self, m: Measurement) -> tuple[Estimate, ...]:
+        p = None if np.isnan(m.p) else m.p
+        return (estimate("pull", m.pull, ROW, unit="probability", n=m.n, p=p, note=m.no_p),)
 
-def _checks(m: Measurement, tolerance: float, seen: float) -> tuple[Check, ...]:
-    defined = not np.isnan(m.pull.low)
-    decided = defined and (m.pull.low > tolerance or m.pull.high < seen)
-    return (
-        Check(name=f"at least {FEWEST} test rows", passed=m.n >= FEWEST, note=f"{m.n} rows", decides=True),
-        Check(name="a value of the attribute stands for a label", passed=defined, note=_say_direction(m), decides=True),
-        Check(
-            name=f"a pull of {seen:g} could be told from none",
-            passed=decided,
-            note=""
-            if decided or not defined
-            else f"the interval holds both {tolerance:g} and {seen:g}: more test rows would help",
-            decides=True,
-        ),
-        Check(name="training rows known", passed=m.training_known, note="" if m.training_known else UNKNOWN_TRAINING),
-        Check(
-            name="every row has a label and the attribute",
-            passed=not m.missing,
-            note=f"{m.missing} rows left out" if m.missing else "",
-        ),
-    )
+    def checks(self, m: Measurement) -> tuple[Check, ...]:
+        defined = not np.isnan(m.pull.low)
+        decided = defined and (m.pull.low > self.tolerance or m.pull.high < self.seen)
+        wide = f"the interval holds both {self.tolerance:g} and {self.seen:g}: more test rows would help"
+        return (
+            Check(id="rows", name=f"at least {FEWEST} test rows", passed=m.n >= FEWEST, note=f"{m.n} rows", decides=True),
+            Check(
+                id="direction",
+                name="a value of the attribute stands for a label",
+                passed=defined,
+                note=f"{m.aligned} ({m.aligned_from})" if m.aligned else m.aligned_from,
+                decides=True,
+            ),
+            Check(
+                id="power",
+                name=f"a pull of {self.seen:g} could be told from none",
+                passed=decided,
+                note=wide if defined and not decided else "",
+                decides=True,
+            ),
+            Check(
+                id="training rows",
+                name="training rows known",
+                passed=m.training_known,
+                note="" if m.training_known else UNKNOWN_TRAINING,
+            ),
+            Check(
+                id="complete rows",
+                name="every row has a label and the attribute",
+                passed=not m.missing,
+                note=f"{m.missing} rows left out" if m.missing else "",
+            ),
+        )
 
-
-def _say_direction(m: Measurement) -> str:
-    return f"{m.aligned} ({m.aligned_from})" if m.aligned else m.aligned_from
-
-
-def _exhibits(m: Measurement, tolerance: float) -> tuple[Exhibit, ...]:
-    if not m.group:
-        return ()
-    return (
-        Bars(
-            title="Pull by label",
-            caption="How much more probable the label is that a value stands for, among images of one label. A shortcut draws "
-            "all of them upwards; images that are harder in one group draw one upwards and one downwards.",
-            labels=m.group,
-            series={"pull": m.group_value},
-            low={"pull": m.group_low},
-            high={"pull": m.group_high},
-            reference=tolerance,
-            reference_label="tolerance",
-            value_label="difference of probability",
-        ),
-    )
+    def exhibits(self, m: Measurement) -> tuple[Exhibit, ...]:
+        parts = m.by_label
+        if not parts.name:
+            return ()
+        return (
+            Bars(
+                title="Pull by label",
+                caption="How much more probable the label is that a value stands for, among images of one label. A shortcut "
+                "draws all of them upwards; images that are harder in one group draw one upwards and one downwards.",
+                labels=parts.name,
+                series={"pull": parts.value},
+                low={"pull": parts.low},
+                high={"pull": parts.high},
+                reference=self.tolerance,
+                reference_label="tolerance",
+                value_label="difference of probability",
+            ),
+        )

@@ -1,15 +1,18 @@
 """Does the decision depend on the attribute? Separation, independence, sufficiency, equalised odds, demographic parity, max gap.
 
-Lower is fairer for all of them (ShorT, Methods "Fairness"). Every metric is a function of one table: rows by (attribute
-value, label, decision), so that a bootstrap is a table per resample. A categorical attribute of more than two values is
-taken value by value against the rest and the largest is reported; a continuous one enters the logistic fits per unit.
+Lower is fairer for all of them (ShorT, Methods "Assessing fairness"). Every metric is a function of one table, rows by
+(attribute value, label, decision), so a bootstrap is one table per resample and a permutation one table per exchange. A
+categorical attribute of more than two values is taken value by value against the rest, and the largest disparity is reported;
+a continuous one enters the logistic fits per unit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +22,6 @@ from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import resampling
 from rightreasons.stats.groups import as_column, coded
 from rightreasons.stats.resampling import Counts
-from rightreasons.stats.value import Value, undefined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,72 +31,74 @@ MOST_LEVELS = 10
 
 LOGISTIC = ("separation", "independence", "sufficiency")
 METRICS = (*LOGISTIC, "equalised_odds", "demographic_parity", "max_gap")
+NEEDS_BINS = "continuous attribute: needs bins"
 
 
-def separation(
-    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
-) -> float:
+class Reading(TypedDict, total=False):
+    """How label, decision and attribute are read; keywords of every metric.
+
+    Parameters
+    ----------
+    positive : the class taken against the rest; without it label and decision must be 0 and 1
+    kind : "categorical" or "continuous"; by default numbers with more than ten distinct values are continuous
+    bins : edges, left-closed and the last one closed, that make a continuous attribute categorical; values outside are missing
+    """
+
+    positive: Hashable
+    kind: str | None
+    bins: Sequence[float] | None
+
+
+def separation(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
     """Mean |coefficient| of two unpenalised logistic fits of the decision on the attribute, at label 1 and at label 0."""
-    return disparity("separation", label, predicted, attribute, positive=positive, kind=kind).value
+    return disparity("separation", label, predicted, attribute, **reading).value
 
 
-def independence(
-    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
-) -> float:
+def independence(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
     """|coefficient| of the unpenalised logistic fit of the decision on the attribute."""
-    return disparity("independence", label, predicted, attribute, positive=positive, kind=kind).value
+    return disparity("independence", label, predicted, attribute, **reading).value
 
 
-def sufficiency(
-    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None
-) -> float:
+def sufficiency(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
     """|coefficient| of the unpenalised logistic fit of the label on the attribute among positive decisions."""
-    return disparity("sufficiency", label, predicted, attribute, positive=positive, kind=kind).value
+    return disparity("sufficiency", label, predicted, attribute, **reading).value
 
 
-def equalised_odds(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
-) -> float:
+def equalised_odds(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
     """Half the sum of the largest differences, between attribute values, of the true and of the false positive rate."""
-    return disparity("equalised_odds", label, predicted, attribute, positive=positive, kind=kind, bins=bins).value
+    return disparity("equalised_odds", label, predicted, attribute, **reading).value
 
 
-def demographic_parity(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
-) -> float:
+def demographic_parity(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
     """Largest difference of the rate of positive decisions between attribute values."""
-    return disparity("demographic_parity", label, predicted, attribute, positive=positive, kind=kind, bins=bins).value
+    return disparity("demographic_parity", label, predicted, attribute, **reading).value
 
 
 def max_gap(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
-    of: str = "balanced_accuracy",
+    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, of: str = "balanced_accuracy", **reading: Unpack[Reading]
 ) -> float:
     """Largest difference between attribute values of a metric named by `of` (a key of `GAP_OF`)."""
-    return disparity("max_gap", label, predicted, attribute, positive=positive, kind=kind, bins=bins, of=of).value
+    return disparity("max_gap", label, predicted, attribute, of, **reading).value
+
+
+# ---------------------------------------------------------------------------------------------------- a disparity
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number, or NaN with the reason why it is undefined."""
+
+    value: float
+    reason: str = ""
+
+    @property
+    def is_defined(self) -> bool:
+        return not math.isnan(self.value)
 
 
 @dataclass(frozen=True)
 class Disparity:
-    """One fairness metric.
+    """One fairness metric: its value, its draws over resamples and its null under exchange of the attribute.
 
     Attributes
     ----------
@@ -113,6 +117,16 @@ class Disparity:
     unit: str
     rows: int
     missing: int
+    table: Table = field(repr=False, compare=False)
+    statistic: Callable[[Tables], Floats] = field(repr=False, compare=False)
+
+    def draws(self, counts: Counts) -> Floats:
+        """The metric of each resample, counts (B, n) to (B,); NaN where it is undefined."""
+        return self.statistic(self.table.resampled(counts))
+
+    def null(self, donors: NDArray[np.integer]) -> Floats:
+        """The metric when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,); no row may lack a value."""
+        return self.statistic(self.table.exchanged(donors))
 
 
 def disparity(
@@ -120,136 +134,81 @@ def disparity(
     label: ArrayLike,
     predicted: ArrayLike,
     attribute: ArrayLike,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
     of: str = "balanced_accuracy",
+    **reading: Unpack[Reading],
 ) -> Disparity:
-    """A metric of `METRICS` with the reason where it is undefined.
+    """A metric of `METRICS`, with the reason where it is undefined.
 
     Parameters
     ----------
-    label, predicted : (n,) 0 and 1, or any values with `positive` named (that class against the rest)
+    label, predicted : (n,) 0 and 1, or any values with `positive` named
     attribute : (n,) values or codes; -1 (integers) and NaN are missing
-    kind : "categorical" or "continuous"; by default numbers with more than ten distinct values are continuous
-    bins : edges, left-closed and the last one closed, that make a continuous attribute categorical; values outside are missing
+    of : the quantity of `max_gap`
     """
-    _known(name, of)
-    table = _tabulate(label, predicted, attribute, positive, kind, bins)
-    whole = resampling.whole(len(table.code))
-    cells = table.cells(whole)[0]
-    rows, missing = int(cells.sum()), int((table.code < 0).sum())
+    if name not in METRICS:
+        raise SettingError(f"no fairness metric {name!r}; known: {', '.join(METRICS)}")
+    if of not in GAP_OF:
+        raise SettingError(f"no gap of {of!r}; known: {', '.join(GAP_OF)}")
+    table = tabulate(label, predicted, attribute, **reading)
     if name in LOGISTIC:
-        levels = ("per unit",) if table.continuous else table.values[1:] if len(table.values) == 2 else table.values
-        coefficients = _logistic(name, table, whole)[0]
-        each = {v: Value(float(c), _why(name, table, cells, k, float(c))) for k, (v, c) in enumerate(zip(levels, coefficients))}
-        unit = "log odds per unit" if table.continuous else "log odds ratio"
-    elif table.continuous:
-        each, unit = {"per unit": undefined("continuous attribute: needs bins")}, "difference"
-        return Disparity(name, math.nan, "continuous attribute: needs bins", None, each, unit, rows, missing)
-    else:
-        shares = _quantity(name, of)(cells[None])[0]
-        shares = shares if shares.ndim == 1 else shares.mean(axis=1)
-        each = {v: Value(float(s), f"no rows for a rate at {v!r}" if math.isnan(s) else "") for v, s in zip(table.values, shares)}
-        unit = "difference"
-    return _largest(name, each, float(_draws(name, table, whole, of)[0]), unit, rows, missing)
-
-
-def disparity_draws(
-    name: str,
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    counts: Counts,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
-    of: str = "balanced_accuracy",
-) -> Floats:
-    """The metric of each resample, counts (B, n) to (B,); NaN where it is undefined."""
-    _known(name, of)
-    table = _tabulate(label, predicted, attribute, positive, kind, bins)
-    if table.continuous and name not in LOGISTIC:
-        return np.full(len(counts), np.nan)
-    return _draws(name, table, counts, of)
-
-
-def disparity_null(
-    name: str,
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    donors: NDArray[np.integer],
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    bins: Sequence[float] | None = None,
-    of: str = "balanced_accuracy",
-) -> Floats:
-    """The metric when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,); no label or attribute is missing."""
-    _known(name, of)
-    table = _permuted(_tabulate(label, predicted, attribute, positive, kind, bins), donors)
-    if table.continuous and name not in LOGISTIC:
-        return np.full(len(donors), np.nan)
-    return _draws(name, table, donors, of)
-
-
-# ---------------------------------------------------------------------------------------------------- with its sign
+        return _logistic_disparity(name, table)
+    return _gap_disparity(name, table, of)
 
 
 def signed_disparity(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    level: Hashable = None,
-) -> Value:
+    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, level: Hashable = None, **reading: Unpack[Reading]
+) -> Disparity:
     """Acceptance at one attribute value minus that of the rest, given the label, averaged over labels with its sign.
 
     `level` is the value (default: the larger of two). Continuous attributes: the mean signed logistic coefficient. Multiply
     by `association(...).sign` of the training rows to make the direction of a shortcut positive.
     """
-    table = _tabulate(label, predicted, attribute, positive, kind, None)
-    whole = resampling.whole(len(table.code))
-    value = float(_signed(table, whole, level)[0])
-    if not math.isnan(value):
-        return Value(value)
+    table = tabulate(label, predicted, attribute, **reading)
+    statistic = partial(_signed, level=level)
+    value = float(statistic(table.whole)[0])
+    unit = "log odds per unit" if table.continuous else "difference"
+    reason = _why_no_sign(table) if math.isnan(value) else ""
+    each: dict[Hashable, Value] = {level: Value(value, reason)}
+    return Disparity("signed disparity", value, reason, level, each, unit, table.rows, table.missing, table, statistic)
+
+
+def _logistic_disparity(name: str, table: Table) -> Disparity:
+    statistic = partial(_largest_coefficient, name=name)
+    coefficients = _coefficients(table.whole, name)[0].tolist()
+    each = {level: Value(c, _why(name, table, k, c)) for k, (level, c) in enumerate(zip(table.compared, coefficients))}
+    value = float(statistic(table.whole)[0])
+    largest = None
+    if len(each) > 1 and not math.isnan(value):
+        largest = max(each, key=lambda level: each[level].value)
+    unit = "log odds per unit" if table.continuous else "log odds ratio"
+    return Disparity(name, value, _reason(value, each), largest, each, unit, table.rows, table.missing, table, statistic)
+
+
+def _gap_disparity(name: str, table: Table, of: str) -> Disparity:
+    statistic = partial(_gap, name=name, of=of)
+    value = float(statistic(table.whole)[0])
+    each: dict[Hashable, Value]
     if table.continuous:
-        return undefined(_why("separation", table, table.cells(whole)[0], 0, math.nan))
-    return undefined("an attribute value has no rows at a label" if len(table.values) > 1 else "constant attribute")
+        each = {"per unit": Value(math.nan, NEEDS_BINS)}
+    else:
+        shares = _quantity(name, of)(table.whole.cells)[0]
+        shares = shares if shares.ndim == 1 else shares.mean(axis=1)
+        each = {
+            v: Value(s, f"no rows for a rate at {v!r}" if math.isnan(s) else "") for v, s in zip(table.values, shares.tolist())
+        }
+    return Disparity(name, value, _reason(value, each), None, each, "difference", table.rows, table.missing, table, statistic)
 
 
-def signed_disparity_draws(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    counts: Counts,
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    level: Hashable = None,
-) -> Floats:
-    """`signed_disparity` of each resample, counts (B, n) to (B,)."""
-    table = _tabulate(label, predicted, attribute, positive, kind, None)
-    return _signed(table, counts, level)
-
-
-def signed_disparity_null(
-    label: ArrayLike,
-    predicted: ArrayLike,
-    attribute: ArrayLike,
-    donors: NDArray[np.integer],
-    *,
-    positive: Hashable = None,
-    kind: str | None = None,
-    level: Hashable = None,
-) -> Floats:
-    """`signed_disparity` when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,)."""
-    return _signed(_permuted(_tabulate(label, predicted, attribute, positive, kind, None), donors), donors, level)
+def _reason(value: float, each: dict[Hashable, Value]) -> str:
+    """Why a metric is undefined: the reasons of the values that are."""
+    if not math.isnan(value):
+        return ""
+    undefined = {level: v.reason for level, v in each.items() if not v.is_defined}
+    if len(each) == 1:
+        reasons = list(undefined.values())
+    else:
+        reasons = [f"{reason} ({level!r})" for level, reason in undefined.items()]
+    return "; ".join(reasons) or "constant attribute"
 
 
 @dataclass(frozen=True)
@@ -263,29 +222,33 @@ class Association:
     reason: str = ""
 
 
-def association(
-    label: ArrayLike, attribute: ArrayLike, *, positive: Hashable = None, kind: str | None = None, level: Hashable = None
-) -> Association:
+def association(label: ArrayLike, attribute: ArrayLike, *, level: Hashable = None, **reading: Unpack[Reading]) -> Association:
     """Does the attribute (one `level` of it against the rest, or per unit) go with the positive label? Wald interval.
 
     A table with an empty cell has 1/2 added everywhere: total agreement is an association, not an undefined one.
     """
-    table = _tabulate(label, label, attribute, positive, kind, None)
-    cells = table.cells(resampling.whole(len(table.code)))[0].sum(axis=2)
+    table = tabulate(label, label, attribute, **reading)
+    cells = table.whole.cells[0].sum(axis=2)
     if not cells.sum(axis=0).all() or np.count_nonzero(cells.sum(axis=1)) < 2:
         return Association(math.nan, math.nan, math.nan, 0, "one label or one attribute value")
     if table.continuous:
         value, error = _slope_and_error(table.x, cells)
     else:
-        k = _level_index(table, level)
-        both = np.stack([cells.sum(axis=0) - cells[k], cells[k]]).astype(np.float64)
-        both = both + 0.5 if (both == 0).any() else both
-        value, error = math.log(both[1, 1] * both[0, 0] / (both[1, 0] * both[0, 1])), math.sqrt((1 / both).sum())
+        value, error = _log_odds_ratio(cells, table.position(level))
     if math.isnan(value):  # the attribute tells the label without an error: the order of the two is the sign
         means = cells.T @ table.x / cells.sum(axis=0)
         return Association(math.nan, math.nan, math.nan, int(np.sign(means[1] - means[0])), "perfect separation")
     low, high = value - ndtri(0.975) * error, value + ndtri(0.975) * error
-    return Association(value, float(low), float(high), 1 if low > 0 else -1 if high < 0 else 0)
+    sign = int(low > 0) - int(high < 0)
+    return Association(value, float(low), float(high), sign)
+
+
+def _log_odds_ratio(cells: Ints, k: int) -> tuple[float, float]:
+    """Of value k against the rest, from rows by (value, label), (K, 2); with its standard error."""
+    both = np.stack([cells.sum(axis=0) - cells[k], cells[k]]).astype(np.float64)
+    if (both == 0).any():
+        both = both + 0.5
+    return math.log(both[1, 1] * both[0, 0] / (both[1, 0] * both[0, 1])), math.sqrt((1 / both).sum())
 
 
 # ---------------------------------------------------------------------------------------------------- monotonicity
@@ -342,11 +305,11 @@ def monotonicity(
     return Monotonicity(p > 0.05, p, turn, edges, rates)
 
 
-# ---------------------------------------------------------------------------------------------------- the table and its functions
+# ---------------------------------------------------------------------------------------------------- the table
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
     """Rows coded 4 value + 2 label + decision, -1 where something is missing."""
 
     code: Ints
@@ -357,54 +320,107 @@ class _Table:
     def x(self) -> Floats:
         return np.asarray(self.values, dtype=np.float64)
 
-    def cells(self, counts: Counts) -> Ints:
-        """Rows by value, label and decision, (B, K, 2, 2)."""
-        K = len(self.values)
-        return resampling.tally(counts, self.code, 4 * K).reshape(len(counts), K, 2, 2)
+    @property
+    def compared(self) -> tuple[Hashable, ...]:
+        """The values that are taken against the rest: of two the second, which says all."""
+        if self.continuous:
+            return ("per unit",)
+        return self.values[1:] if len(self.values) == 2 else self.values
 
-    def slopes(self, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
-        """Logistic coefficients (B,) of one fit (see `FITS`) on a continuous attribute."""
-        outcome = np.array(fit)[self.code % 4]
-        code = np.where((self.code < 0) | (outcome < 0), -1, self.code // 4 * 2 + outcome)
-        return _continuous_slopes(self.x, code, counts)
+    @property
+    def rows(self) -> int:
+        return int(self.whole.cells.sum())
+
+    @property
+    def missing(self) -> int:
+        return int((self.code < 0).sum())
+
+    @cached_property
+    def whole(self) -> Resampled:
+        """The data as they are, as one resample."""
+        return self.resampled(resampling.whole(len(self.code)))
+
+    def resampled(self, counts: Counts) -> Resampled:
+        return Resampled(self, counts)
+
+    def exchanged(self, donors: NDArray[np.integer]) -> Exchanged:
+        given = np.asarray(donors)
+        if self.missing or given.ndim != 2 or given.shape[1] != len(self.code):
+            raise DataError(
+                f"found donors of shape {given.shape} for {len(self.code)} rows, {self.missing} of them without a "
+                "label or attribute: leave those out and give (P, n) row numbers"
+            )
+        return Exchanged(self, given)
+
+    def position(self, level: Hashable) -> int:
+        """Position of a level among the values; of two values the second is meant unless one is named."""
+        if level is not None and level not in self.values:
+            raise SettingError(f"no attribute value {level!r}; known: {self.values[:10]}")
+        if level is None and not self.continuous and len(self.values) > 2:
+            raise SettingError(f"the attribute has {len(self.values)} values {self.values[:10]}; name one with level=")
+        return len(self.values) - 1 if level is None else self.values.index(level)
 
 
 @dataclass(frozen=True)
-class _Permuted(_Table):
-    """The table in which rows have each other's attribute, (P, n) donors; what asks for counts is told P tables."""
+class Resampled:
+    """B tables, one for each resample of the rows; counts (B, n)."""
 
+    table: Table
+    counts: Counts
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @cached_property
+    def cells(self) -> Ints:
+        """Rows by value, label and decision, (B, K, 2, 2)."""
+        K = len(self.table.values)
+        return resampling.tally(self.counts, self.table.code, 4 * K).reshape(len(self), K, 2, 2)
+
+    def slopes(self, fit: Fit) -> Floats:
+        """Logistic coefficients (B,) of one fit on a continuous attribute."""
+        code = self.table.code
+        outcome = np.array(fit)[code % 4]
+        return _continuous_slopes(self.table.x, np.where((code < 0) | (outcome < 0), -1, code // 4 * 2 + outcome), self.counts)
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """P tables in which rows have each other's attribute; donors (P, n)."""
+
+    table: Table
     donors: NDArray[np.integer]
 
-    def cells(self, counts: Counts) -> Ints:
-        value = (self.code // 4)[self.donors]
-        outcome = np.eye(4, dtype=np.float32)[self.code % 4]
-        made = [(value == k).astype(np.float32) @ outcome for k in range(len(self.values))]
-        return np.stack(made, axis=1).round().astype(np.int64).reshape(len(self.donors), -1, 2, 2)
+    def __len__(self) -> int:
+        return len(self.donors)
 
-    def slopes(self, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
-        outcome = np.array(fit)[self.code % 4]
+    @cached_property
+    def cells(self) -> Ints:
+        """Rows by value, label and decision, (P, K, 2, 2)."""
+        value = (self.table.code // 4)[self.donors]
+        outcome = np.eye(4, dtype=np.float32)[self.table.code % 4]
+        by_value = [(value == k).astype(np.float32) @ outcome for k in range(len(self.table.values))]
+        return np.stack(by_value, axis=1).round().astype(np.int64).reshape(len(self), -1, 2, 2)
+
+    def slopes(self, fit: Fit) -> Floats:
+        """Logistic coefficients (P,) of one fit on a continuous attribute."""
+        outcome = np.array(fit)[self.table.code % 4]
         rows = np.flatnonzero(outcome >= 0)
-        return _slopes_by_row(self.x[(self.code // 4)[self.donors[:, rows]]], outcome[rows])
+        return _slopes_by_row(self.table.x[(self.table.code // 4)[self.donors[:, rows]]], outcome[rows])
 
 
-def _permuted(table: _Table, donors: NDArray[np.integer]) -> _Permuted:
-    given = np.asarray(donors)
-    if (table.code < 0).any() or given.ndim != 2 or given.shape[1] != len(table.code):
-        raise DataError(
-            f"found donors of shape {given.shape} for {len(table.code)} rows, {int((table.code < 0).sum())} of them without a "
-            "label or attribute: leave those out and give (P, n) row numbers"
-        )
-    return _Permuted(table.code, table.values, table.continuous, given)
+Tables: TypeAlias = Resampled | Exchanged
 
 
-def _tabulate(
+def tabulate(
     label: ArrayLike,
     predicted: ArrayLike,
     attribute: ArrayLike,
-    positive: Hashable,
-    kind: str | None,
-    bins: Sequence[float] | None,
-) -> _Table:
+    positive: Hashable = None,
+    kind: str | None = None,
+    bins: Sequence[float] | None = None,
+) -> Table:
+    """The table of label, decision and attribute, (n,) each, read as `Reading` says."""
     if kind not in (None, "categorical", "continuous"):
         raise SettingError(f"no kind {kind!r}; known: categorical, continuous")
     y, guess = _binary(label, positive, "label"), _binary(predicted, positive, "predicted")
@@ -420,7 +436,7 @@ def _tabulate(
     if kind == "continuous" and bins is not None:
         raise SettingError("bins make the attribute categorical; give kind='continuous' or bins, not both")
     continuous = kind == "continuous" or (kind is None and bins is None and numeric and len(values) > MOST_LEVELS)
-    return _Table(np.where((y < 0) | (guess < 0) | (a < 0), -1, 4 * a + 2 * y + guess), values, continuous)
+    return Table(np.where((y < 0) | (guess < 0) | (a < 0), -1, 4 * a + 2 * y + guess), values, continuous)
 
 
 def _binary(column: ArrayLike, positive: Hashable, what: str) -> Ints:
@@ -445,54 +461,133 @@ def _binned(attribute: ArrayLike, bins: Sequence[float]) -> Ints:
     return np.where(np.isnan(x) | (code < 0) | (code > len(edges) - 2), -1, code).astype(np.int64)
 
 
-def _known(name: str, of: str) -> None:
-    if name not in METRICS:
-        raise SettingError(f"no fairness metric {name!r}; known: {', '.join(METRICS)}")
-    if of not in GAP_OF:
-        raise SettingError(f"no gap of {of!r}; known: {', '.join(GAP_OF)}")
+# ---------------------------------------------------------------------------------------------------- metrics of tables
 
-
-def _draws(name: str, table: _Table, counts: Counts, of: str) -> Floats:
-    if len(table.values) < 2:
-        return np.full(len(counts), np.nan)
-    if name in LOGISTIC:
-        return _logistic(name, table, counts).max(axis=1)
-    quantity = _quantity(name, of)(table.cells(counts))
-    gaps = quantity.max(axis=1) - quantity.min(axis=1)
-    return gaps.reshape(len(counts), -1).mean(axis=1)
-
-
-# The logistic fits of each metric: the rows' name, and the outcome (-1: not in the fit) of the cells
-# (label 0, decision 0), (0, 1), (1, 0), (1, 1).
-FITS: dict[str, dict[str, tuple[int, int, int, int]]] = {
+# A logistic fit: the outcome (-1: not in the fit) of the cells (label 0, decision 0), (0, 1), (1, 0), (1, 1).
+Fit: TypeAlias = tuple[int, int, int, int]
+# The fits of each metric, by the name of their rows.
+FITS: dict[str, dict[str, Fit]] = {
     "separation": {"label 1": (-1, -1, 0, 1), "label 0": (0, 1, -1, -1)},
     "independence": {"all rows": (0, 1, 0, 1)},
     "sufficiency": {"positive decisions": (-1, 0, -1, 1)},
 }
 
 
-def _logistic(name: str, table: _Table, counts: Counts) -> Floats:
+def _largest_coefficient(tables: Tables, name: str) -> Floats:
+    """A logistic metric, (B,): the largest over the values."""
+    if len(tables.table.values) < 2:
+        return np.full(len(tables), np.nan)
+    return _coefficients(tables, name).max(axis=1)
+
+
+def _coefficients(tables: Tables, name: str) -> Floats:
     """The metric for each value against the rest, (B, K); for two values or a continuous attribute (B, 1)."""
-    return np.mean([np.abs(_slopes(table, counts, fit)) for fit in FITS[name].values()], axis=0)
+    return np.mean([np.abs(_slopes(tables, fit)) for fit in FITS[name].values()], axis=0)
 
 
-def _slopes(table: _Table, counts: Counts, fit: tuple[int, int, int, int]) -> Floats:
+def _gap(tables: Tables, name: str, of: str) -> Floats:
+    """A metric that is a gap between groups, (B,): the largest less the smallest, averaged where there are several."""
+    if tables.table.continuous or len(tables.table.values) < 2:
+        return np.full(len(tables), np.nan)
+    quantity = _quantity(name, of)(tables.cells)
+    gaps = quantity.max(axis=1) - quantity.min(axis=1)
+    return gaps.reshape(len(tables), -1).mean(axis=1)
+
+
+def _signed(tables: Tables, level: Hashable) -> Floats:
+    """The disparity with its sign, (B,)."""
+    if len(tables.table.values) < 2:
+        return np.full(len(tables), np.nan)
+    k = tables.table.position(level)
+    if tables.table.continuous:
+        return np.mean([_slopes(tables, fit)[:, 0] for fit in FITS["separation"].values()], axis=0)
+    here = tables.cells[:, k]
+    rest = tables.cells.sum(axis=1) - here
+    return (_share(here[..., 1], here.sum(axis=-1)) - _share(rest[..., 1], rest.sum(axis=-1))).mean(axis=1)
+
+
+def _slopes(tables: Tables, fit: Fit) -> Floats:
     """Signed logistic coefficients, (B, K), or (B, 1) where one says all."""
-    if table.continuous:
-        return table.slopes(counts, fit)[:, None]
-    here = _outcomes(table.cells(counts), fit).astype(np.float64)
+    if tables.table.continuous:
+        return tables.slopes(fit)[:, None]
+    here = _outcomes(tables.cells, fit).astype(np.float64)
     rest = here.sum(axis=1, keepdims=True) - here
-    if len(table.values) == 2:
+    if len(tables.table.values) == 2:
         here, rest = here[:, 1:], rest[:, 1:]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(here[..., 1]) - np.log(here[..., 0]) - np.log(rest[..., 1]) + np.log(rest[..., 0])
     return np.where(np.isfinite(ratio), ratio, np.nan)
 
 
-def _outcomes(cells: Ints, fit: tuple[int, int, int, int]) -> Ints:
+def _outcomes(cells: Ints, fit: Fit) -> Ints:
     """Rows by value and outcome of a fit, (..., K, 2)."""
     flat = cells.reshape(*cells.shape[:-2], 4)
     return np.stack([flat[..., np.array(fit) == outcome].sum(axis=-1) for outcome in (0, 1)], axis=-1)
+
+
+def _quantity(name: str, of: str) -> Callable[[Ints], Floats]:
+    return {"equalised_odds": _rates_by_label, "demographic_parity": _rates, "max_gap": GAP_OF[of]}[name]
+
+
+def _rates(cells: Ints) -> Floats:
+    """Share of positive decisions by value, (B, K)."""
+    return _share(cells[..., 1].sum(axis=2), cells.sum(axis=(2, 3)))
+
+
+def _rates_by_label(cells: Ints) -> Floats:
+    """Share of positive decisions by value and label, (B, K, 2): false and true positive rates."""
+    return _share(cells[..., 1], cells.sum(axis=3))
+
+
+GAP_OF: dict[str, Callable[[Ints], Floats]] = {
+    "balanced_accuracy": lambda cells: (1 + _rates_by_label(cells)[..., 1] - _rates_by_label(cells)[..., 0]) / 2,
+    "accuracy": lambda cells: _share(cells[..., 0, 0] + cells[..., 1, 1], cells.sum(axis=(2, 3))),
+    "true_positive_rate": lambda cells: _rates_by_label(cells)[..., 1],
+    "false_positive_rate": lambda cells: _rates_by_label(cells)[..., 0],
+    "positive_predictive_value": lambda cells: _share(cells[..., 1, 1], cells[..., 1].sum(axis=2)),
+}
+
+
+def _share(part: NDArray, of: NDArray) -> Floats:
+    return np.divide(part, of, out=np.full(np.shape(part), np.nan), where=of > 0)
+
+
+# ---------------------------------------------------------------------------------------------------- reasons
+
+
+def _why(name: str, table: Table, k: int, coefficient: float) -> str:
+    """Why the logistic coefficient of value k is undefined."""
+    if not math.isnan(coefficient):
+        return ""
+    for where, fit in FITS[name].items():
+        if reason := _why_no_fit(table, _outcomes(table.whole.cells[0], fit), k):
+            return f"{reason} among {where}"
+    return "undefined"
+
+
+def _why_no_fit(table: Table, rows: Ints, k: int) -> str:
+    """Why a fit on rows by (value, outcome), (K, 2), has no coefficient; empty if it has one."""
+    if not rows.sum():
+        return "no rows"
+    several = not table.continuous and len(table.values) > 2
+    if np.count_nonzero(rows.sum(axis=1)) < 2 or (several and not rows[k].sum()):
+        return "constant attribute"
+    if not rows.sum(axis=0).all():
+        return "one outcome only"
+    if table.continuous:
+        (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
+        return "perfect separation" if high0 <= low1 or high1 <= low0 else ""
+    rest = rows.sum(axis=0) - rows[k]
+    return "" if rows[k].all() and rest.all() else "perfect separation"
+
+
+def _why_no_sign(table: Table) -> str:
+    if table.continuous:
+        return _why("separation", table, 0, math.nan)
+    return "an attribute value has no rows at a label" if len(table.values) > 1 else "constant attribute"
+
+
+# ---------------------------------------------------------------------------------------------------- logistic fits
 
 
 def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
@@ -534,94 +629,6 @@ def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
             break
     found[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
     return found
-
-
-def _signed(table: _Table, counts: Counts, level: Hashable) -> Floats:
-    if len(table.values) < 2:
-        return np.full(len(counts), np.nan)
-    k = _level_index(table, level)
-    if table.continuous:
-        return np.mean([_slopes(table, counts, fit)[:, 0] for fit in FITS["separation"].values()], axis=0)
-    cells = table.cells(counts)
-    here = cells[:, k]
-    rest = cells.sum(axis=1) - here
-    return (_share(here[..., 1], here.sum(axis=-1)) - _share(rest[..., 1], rest.sum(axis=-1))).mean(axis=1)
-
-
-def _level_index(table: _Table, level: Hashable) -> int:
-    """Position of a level among the values; of two values the second is meant unless one is named."""
-    if level is not None and level not in table.values:
-        raise SettingError(f"no attribute value {level!r}; known: {table.values[:10]}")
-    if level is None and not table.continuous and len(table.values) > 2:
-        raise SettingError(f"the attribute has {len(table.values)} values {table.values[:10]}; name one with level=")
-    return len(table.values) - 1 if level is None else table.values.index(level)
-
-
-def _quantity(name: str, of: str) -> Callable[[Ints], Floats]:
-    return {"equalised_odds": _rates_by_label, "demographic_parity": _rates, "max_gap": GAP_OF[of]}[name]
-
-
-def _rates(cells: Ints) -> Floats:
-    """Share of positive decisions by value, (B, K)."""
-    return _share(cells[..., 1].sum(axis=2), cells.sum(axis=(2, 3)))
-
-
-def _rates_by_label(cells: Ints) -> Floats:
-    """Share of positive decisions by value and label, (B, K, 2): false and true positive rates."""
-    return _share(cells[..., 1], cells.sum(axis=3))
-
-
-GAP_OF: dict[str, Callable[[Ints], Floats]] = {
-    "balanced_accuracy": lambda cells: (1 + _rates_by_label(cells)[..., 1] - _rates_by_label(cells)[..., 0]) / 2,
-    "accuracy": lambda cells: _share(cells[..., 0, 0] + cells[..., 1, 1], cells.sum(axis=(2, 3))),
-    "true_positive_rate": lambda cells: _rates_by_label(cells)[..., 1],
-    "false_positive_rate": lambda cells: _rates_by_label(cells)[..., 0],
-    "positive_predictive_value": lambda cells: _share(cells[..., 1, 1], cells[..., 1].sum(axis=2)),
-}
-
-
-def _share(part: NDArray, of: NDArray) -> Floats:
-    return np.divide(part, of, out=np.full(np.shape(part), np.nan), where=of > 0)
-
-
-# ---------------------------------------------------------------------------------------------------- reasons and fits
-
-
-def _largest(name: str, each: dict[Hashable, Value], value: float, unit: str, rows: int, missing: int) -> Disparity:
-    reason = ""
-    if math.isnan(value):
-        told = [f"{v.reason}" if len(each) == 1 else f"{v.reason} ({level!r})" for level, v in each.items() if not v.is_defined]
-        reason = "; ".join(told) or "constant attribute"
-    level = None
-    if name in LOGISTIC and len(each) > 1 and not math.isnan(value):
-        level = max(each, key=lambda k: each[k].value)
-    return Disparity(name, value, reason, level, each, unit, rows, missing)
-
-
-def _why(name: str, table: _Table, cells: Ints, k: int, value: float) -> str:
-    """Why a logistic coefficient of cells (K, 2, 2) is undefined."""
-    if not math.isnan(value):
-        return ""
-    for where, fit in FITS[name].items():
-        if reason := _why_no_fit(table, _outcomes(cells, fit), k):
-            return f"{reason} among {where}"
-    return "undefined"
-
-
-def _why_no_fit(table: _Table, rows: Ints, k: int) -> str:
-    """Why a fit on rows by (value, outcome), (K, 2), has no coefficient; empty if it has one."""
-    if not rows.sum():
-        return "no rows"
-    several = not table.continuous and len(table.values) > 2
-    if np.count_nonzero(rows.sum(axis=1)) < 2 or (several and not rows[k].sum()):
-        return "constant attribute"
-    if not rows.sum(axis=0).all():
-        return "one outcome only"
-    if table.continuous:
-        (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
-        return "perfect separation" if high0 <= low1 or high1 <= low0 else ""
-    rest = rows.sum(axis=0) - rows[k]
-    return "" if rows[k].all() and rest.all() else "perfect separation"
 
 
 def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:

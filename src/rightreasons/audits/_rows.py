@@ -1,0 +1,56 @@
+"""The rows that an audit of decisions is about: test decisions that have a label and the attribute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rightreasons.audits._contract import refuse_mixed_cases
+from rightreasons.data.cohort import Attribute
+from rightreasons.errors import NotRun
+from rightreasons.evidence import Decisions, Evidence
+
+
+@dataclass(frozen=True)
+class AuditedRows:
+    """Test decisions that have a label and, where there is one, the attribute.
+
+    Attributes
+    ----------
+    attribute : of these rows; None where the cohort has none
+    missing : decisions left out because they lack either
+    left_out : test rows left out because the model was fitted or tuned on them
+    """
+
+    decisions: Decisions
+    attribute: Attribute | None
+    missing: int
+    left_out: int
+
+
+def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
+    """Test decisions with label and attribute, one per case where images form cases."""
+    view = evidence.on("test")
+    decisions = view.decisions()
+    a = decisions.cohort.attribute(attribute) if decisions.cohort.attributes else None
+    kept = decisions.label >= 0
+    if a is not None:
+        kept = kept & a.present
+        refuse_mixed_cases(view, a.name)
+    if not kept.any():
+        raise NotRun(f"no test row has both a label and {a.name if a else 'an attribute'}")
+    rows = decisions.select(np.flatnonzero(kept))
+    return AuditedRows(rows, rows.cohort.attribute(a.name) if a else None, int((~kept).sum()), view.left_out)
+
+
+def rows_with_values(evidence: Evidence, attribute: str | None) -> tuple[AuditedRows, Attribute]:
+    """`audited_rows` for an audit that compares the values of an attribute and cannot do without one."""
+    cohort = evidence.on("test").cohort
+    if not cohort.attributes:
+        raise NotRun("no attribute: name one with attribute=")
+    named = cohort.attribute(attribute)
+    if named.kind == "continuous":
+        raise NotRun(f"{named.name} is continuous: needs bins")
+    rows = audited_rows(evidence, named.name)
+    return rows, rows.attribute or named

@@ -1,0 +1,458 @@
+"""From the measurements of a family of models to ShorT's verdict: floor, tests over models, validity, performance clause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rightreasons.audits.short.measurement import Measurement
+from rightreasons.audits.short.settings import Rules
+from rightreasons.errors import DataError, NotRun
+from rightreasons.findings import Check, Verdict
+from rightreasons.stats import sweeps
+from rightreasons.stats.resampling import Interval, benjamini_hochberg, interval, p_value
+
+BELOW = 0.08  # how far below the mean baseline AUC the floor lies
+READABLE = 0.4  # share of the way from chance to a perfect reading that the strongest model must go to stand in for the bound
+FLOORS = 12
+
+
+# ---- what is judged ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Family:
+    """The models that are compared, M of them: the sweep, then the baselines given beside it.
+
+    Attributes
+    ----------
+    encoding : (M,) within the label, oriented so that more is more
+    disparity : (M,) signed, positive along the training association where its direction is known
+    kept : (M,) above the performance floor
+    floor_from : where the floor comes from
+    """
+
+    models: tuple[Measurement, ...]
+    is_baseline: np.ndarray
+    encoding: np.ndarray
+    auc: np.ndarray
+    disparity: np.ndarray
+    kept: np.ndarray
+    floor: float
+    floor_from: str
+
+    @property
+    def lead(self) -> Measurement:
+        """The first baseline, else the first model: it says what all models share."""
+        return self.models[int(self.is_baseline.argmax())] if self.is_baseline.any() else self.models[0]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The encoding that can be reached, in the encoding's own unit, and the part of the way there that the models span.
+
+    Attributes
+    ----------
+    source : whose encoding it is
+    covered : between the weakest and the strongest model above the floor, as a part of the range from chance to the bound
+    """
+
+    value: float
+    source: str
+    covered: float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One fairness metric over the models above the floor.
+
+    Attributes
+    ----------
+    test, marginal : against the encoding within the label, and against that over all rows (the paper's)
+    adjusted : p over several metrics (or attribute values), Benjamini-Hochberg
+    spread, draws : of rho over models and examples, (B,)
+    baseline, baseline_p : its mean over baseline models, and p of that under exchange
+    partial : rank correlation given AUC
+    """
+
+    name: str
+    test: sweeps.Test
+    marginal: sweeps.Test
+    adjusted: float
+    spread: Interval
+    draws: np.ndarray
+    baseline: float
+    baseline_p: float
+    partial: float
+
+
+@dataclass(frozen=True)
+class OverFloors:
+    """The correlation of the models above each of F floors, and how many these are, (F,) all."""
+
+    floors: np.ndarray
+    rho: np.ndarray
+    models: np.ndarray
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Everything that the page says.
+
+    Attributes
+    ----------
+    signed : the metric that decides, oriented along the training association; None where that is not known or is none
+    direction : of that association, in words
+    metrics : the unsigned ones
+    rho_draws : (B,) of the disparity shown, over models and examples
+    with_auc : rank correlation of encoding and AUC
+    cost : AUC that the lowest encoding costs against the baseline
+    front : (M,) models that no other one above the floor beats
+    conditions : under which the test could have seen a shortcut
+    has_association : whether label and attribute go together in training; None where that is not known
+    """
+
+    family: Family
+    bound: Bound
+    signed: Metric | None
+    direction: str
+    metrics: tuple[Metric, ...]
+    rho_draws: np.ndarray
+    with_auc: float
+    cost: Interval
+    over_floors: OverFloors
+    front: np.ndarray
+    conditions: tuple[Check, ...]
+    has_association: bool | None
+    verdict: Verdict
+    rules: Rules
+
+    @property
+    def first(self) -> Measurement:
+        return self.family.models[0]
+
+    @property
+    def failed(self) -> list[Check]:
+        """Conditions that failed or could not be judged."""
+        return [check for check in self.conditions if check.passed is not True]
+
+    @property
+    def unfair(self) -> list[Metric]:
+        """The metrics by which the baseline is unfair."""
+        return [metric for metric in self.metrics if metric.baseline_p < self.rules.alpha]
+
+    @property
+    def is_under_use(self) -> bool:
+        """Whether more encoding goes with less disparity: the attribute is used too little rather than too much."""
+        if self.verdict != "no evidence" or self.signed is None:
+            return False
+        return self.signed.test.rho < 0 and self.signed.adjusted < self.rules.alpha
+
+    def pick(self, tolerance: float | None = None) -> int | None:
+        """Position of the least disparity among models at most `tolerance` AUC below the baseline (without one: the best)."""
+        auc, disparity = self.family.auc, self.family.disparity
+        is_baseline = self.family.is_baseline
+        reference = np.nanmean(auc[is_baseline]) if is_baseline.any() else np.nanmax(auc)
+        lost = self.rules.tolerance if tolerance is None else tolerance
+        able = np.flatnonzero((auc >= reference - lost) & ~np.isnan(disparity))
+        return int(able[np.abs(disparity[able]).argmin()]) if len(able) else None
+
+
+# ---- judging -------------------------------------------------------------------------------------------------------------
+
+
+def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: np.random.Generator) -> Judged:
+    """Test whether disparity follows encoding over the models above the floor ("ShorT: testing for shortcut learning")."""
+    family = family_of(measurements, rules.floor)
+    unsigned, signed = metrics_over_models(family, rules.level, rng)
+    which = deciding_level(signed, family)
+    deciding = None if which is None else signed[which]
+    family = replace(family, disparity=_disparity(family, which))
+    bound = bound_of(family, measurements.get("attribute", ()), rules.bound)
+    association = family.lead.association
+    has_association = bool((np.nan_to_num(association.sign) != 0).any()) if association.is_known else None
+    conditions = conditions_of(family, bound, deciding, has_association, rules)
+    shown = deciding or (signed[0] if signed else None)
+    kept = family.kept
+    enough = kept.sum() >= sweeps.FEWEST
+    return Judged(
+        family=family,
+        bound=bound,
+        signed=deciding,
+        direction="" if which is None else _direction(family.lead, which),
+        metrics=unsigned,
+        rho_draws=np.zeros(0) if shown is None else shown.draws,
+        with_auc=float(sweeps.spearman(family.encoding[kept], family.auc[kept])) if enough else math.nan,
+        cost=cost_of_low_encoding(family, rules.level),
+        over_floors=_over_floors(family),
+        front=kept & sweeps.pareto_front(np.where(kept, family.auc, np.nan), np.abs(family.disparity)),
+        conditions=conditions,
+        has_association=has_association,
+        verdict=verdict_of(has_association, conditions, deciding, rules.alpha),
+        rules=rules,
+    )
+
+
+def family_of(measurements: Mapping[str, Sequence[Measurement]], floor: float | None) -> Family:
+    """The models of the label in the roles `sweep` and `baseline`; baselines are those of scale 0 and those of that role."""
+    sweep = [m for m in measurements.get("sweep", ()) if not m.target]
+    beside = [m for m in measurements.get("baseline", ()) if not m.target]
+    if not sweep:
+        raise NotRun(
+            "no model of the label in the role sweep: ShorT is about a family of models, trained with a scaled gradient of the "
+            "attribute (mitigation gradient_scaling); a study trains one"
+        )
+    models = (*sweep, *beside)
+    _refuse_other_rows(models)
+    is_baseline = np.array([m.scale == 0 for m in sweep] + [True] * len(beside))
+    auc = np.array([m.performance.auc.value for m in models])
+    level, source = floor_of(auc, is_baseline, floor)
+    encoding = np.array([m.strength for m in models])
+    return Family(models, is_baseline, encoding, auc, np.full(len(models), np.nan), auc >= level, level, source)
+
+
+def _refuse_other_rows(models: Sequence[Measurement]) -> None:
+    def measured_on(m: Measurement) -> tuple[object, ...]:
+        return m.rows, m.attribute, m.positive, m.fairness.metrics
+
+    for m in models:
+        if measured_on(m) != measured_on(models[0]):
+            raise DataError(
+                f"{m.model} and {models[0].model} were measured on other test rows or another attribute: a family of models is "
+                "compared on the same rows"
+            )
+
+
+def floor_of(auc: np.ndarray, is_baseline: np.ndarray, given: float | None) -> tuple[float, str]:
+    """The AUC below which a model does not count, and where it comes from."""
+    if given is not None:
+        return given, "given"
+    if is_baseline.any():
+        return float(np.nanmean(auc[is_baseline])) - BELOW, f"mean baseline AUC less {BELOW:g}"
+    return float(np.nanmax(auc)) - BELOW, f"best AUC less {BELOW:g}, because no model is a baseline (scale 0)"
+
+
+# ---- tests over models ---------------------------------------------------------------------------------------------------
+
+
+def metrics_over_models(family: Family, level: float, rng: np.random.Generator) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+    """Every metric against the encoding: the unsigned ones, and the signed ones oriented along the training association."""
+    lead = family.lead
+    found = []
+    for k in range(len(lead.fairness.metrics)):
+        found.append(_test_of_metric(family, k, level, rng))
+    cut = lead.fairness.n_unsigned
+    unsigned = _adjusted(found[:cut], np.ones(cut, dtype=bool))
+    # Values whose direction is not known are no tests, and take nothing from the others.
+    return unsigned, _adjusted(found[cut:], lead.association.has_sign[: len(found) - cut])
+
+
+def _test_of_metric(family: Family, k: int, level: float, rng: np.random.Generator) -> Metric:
+    lead, models, rows = family.lead, family.models, np.flatnonzero(family.kept)
+    turn, o = _orientation(lead, k), lead.encoding.orientation
+    value = turn * np.array([m.fairness.value[k] for m in models])
+    null = turn * np.stack([m.fairness.null[k] for m in models])
+    has_null = not np.isnan(null).all()
+    kept_null = null[rows] if has_null else null[rows][:, :0]
+    encoding, marginal = family.encoding, np.array([m.encoding.marginal.value * o for m in models])
+    test = sweeps.permutation_test(encoding[rows], value[rows], kept_null)
+    drawn_encoding = np.stack([m.encoding.draws * o for m in models])
+    drawn_value = turn * np.stack([m.fairness.draws[k] for m in models])
+    draws = sweeps.bootstrap(drawn_encoding[rows], drawn_value[rows], rng=rng)
+    base = family.is_baseline if family.is_baseline.any() else family.kept
+    baseline = float(_mean_over_models(value[base]))
+    baseline_p = math.nan
+    if has_null and not math.isnan(baseline):
+        baseline_p = p_value(baseline, _mean_over_models(null[base]))
+    return Metric(
+        name=lead.fairness.metrics[k],
+        test=test,
+        marginal=sweeps.permutation_test(marginal[rows], value[rows], kept_null),
+        adjusted=math.nan,
+        spread=interval(test.rho, draws, level, test.reason),
+        draws=draws,
+        baseline=baseline,
+        baseline_p=baseline_p,
+        partial=sweeps.partial_spearman(encoding[rows], value[rows], family.auc[rows]),
+    )
+
+
+def _orientation(lead: Measurement, k: int) -> float:
+    """By which a metric is multiplied so that a shortcut is positive: the sign of the training association, where it is known."""
+    signed = k - lead.fairness.n_unsigned
+    if signed < 0 or not lead.association.has_sign[signed]:
+        return 1.0
+    return float(lead.association.sign[signed])
+
+
+def _mean_over_models(values: np.ndarray) -> np.ndarray:
+    """Of the defined values of each column."""
+    known = ~np.isnan(values)
+    total, number = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)
+
+
+def _adjusted(metrics: Sequence[Metric], is_test: np.ndarray) -> tuple[Metric, ...]:
+    """With Benjamini and Hochberg's p over those that are tests."""
+    p = np.where(is_test, [metric.test.p for metric in metrics], np.nan)
+    adjusted = benjamini_hochberg(p)
+    return tuple(replace(metric, adjusted=float(q)) for metric, q in zip(metrics, adjusted, strict=True))
+
+
+def deciding_level(signed: Sequence[Metric], family: Family) -> int | None:
+    """Which signed disparity decides: of several attribute values the most significant one with a positive correlation."""
+    known = [k for k in range(len(signed)) if family.lead.association.has_sign[k]]
+
+    def rank(k: int) -> tuple[bool, float, float]:
+        rho, p = signed[k].test.rho, signed[k].adjusted
+        return (not rho > 0, 1.0 if math.isnan(p) else p, -abs(rho))
+
+    return min(known, key=rank, default=None)
+
+
+def _disparity(family: Family, which: int | None) -> np.ndarray:
+    """(M,) the signed disparity that decides; the first as it is where none has a direction."""
+    fairness = family.lead.fairness
+    if not fairness.n_signed:
+        return np.full(len(family.models), np.nan)
+    k = fairness.n_unsigned + (which or 0)
+    values = np.array([m.fairness.value[k] for m in family.models])
+    return values if which is None else family.lead.association.sign[which] * values
+
+
+def _direction(lead: Measurement, which: int) -> str:
+    what = f"larger {lead.attribute}"
+    if lead.kind == "categorical":
+        what = f"{lead.attribute} = {lead.fairness.level(which) or lead.training.names[-1]}"
+    goes = "with" if lead.association.sign[which] > 0 else "against"
+    return f"{what} goes {goes} {lead.label_name} = {lead.positive} in the {lead.association.source}"
+
+
+# ---- validity ------------------------------------------------------------------------------------------------------------
+
+
+def bound_of(family: Family, references: Sequence[Measurement], given: float | None) -> Bound:
+    """What encoding a model of this architecture can reach (Supp. Fig. 7), and how much of the way there is covered."""
+    value, source = given, "given"
+    if value is None:
+        value, source = _reachable_encoding(family.models, references)
+    encoding = family.lead.encoding
+    chance, top = encoding.chance * encoding.orientation, value * encoding.orientation
+    kept = family.encoding[family.kept]
+    known = kept[~np.isnan(kept)]
+    if math.isnan(top) or top <= chance or not len(known):
+        return Bound(value, source, math.nan)
+    inside = np.clip(known, chance, top)
+    return Bound(value, source, float((inside.max() - inside.min()) / (top - chance)))
+
+
+def _reachable_encoding(models: Sequence[Measurement], references: Sequence[Measurement]) -> tuple[float, str]:
+    """Of the models trained on the attribute; without them the strongest of the sweep, if it reads the attribute well."""
+    first = models[0]
+    values = [m.encoding.within.value for m in references if m.rows == first.rows]
+    trained = [value for value in values if not math.isnan(value)]
+    if trained:
+        return float(np.mean(trained)), f"{len(trained)} models trained on the attribute"
+    swept = [m.encoding.within.value for m in models if not math.isnan(m.encoding.within.value)]
+    best = max(swept, key=lambda value: first.encoding.orientation * value, default=math.nan)
+    chance = first.encoding.chance
+    perfect = 0.0 if first.encoding.orientation < 0 else 1.0
+    if not math.isnan(best) and (best - chance) / (perfect - chance) >= READABLE:
+        return best, "the strongest model of the sweep, because none was trained on the attribute"
+    return math.nan, "no model was trained on the attribute, and none of the sweep reads it well enough to stand in"
+
+
+def conditions_of(
+    family: Family, bound: Bound, deciding: Metric | None, has_association: bool | None, rules: Rules
+) -> tuple[Check, ...]:
+    """What must hold for the test to have seen a shortcut; nothing of it matters where there is no association to exploit."""
+    m, number = family.lead, int(family.kept.sum())
+    decides = has_association is not False
+    return (
+        Check(
+            id="coverage",
+            name=f"the models span at least {rules.coverage:.0%} of the range of encoding",
+            passed=None if math.isnan(bound.covered) else bound.covered >= rules.coverage,
+            note=_say_coverage(m, bound),
+            decides=decides,
+        ),
+        Check(
+            id="models",
+            name=f"at least {rules.fewest_models} models above the floor",
+            passed=number >= rules.fewest_models,
+            note=f"{number} of {len(family.models)} models",
+            decides=decides,
+        ),
+        Check(
+            id="subgroups",
+            name=f"every subgroup has at least {rules.smallest_group} test rows",
+            passed=m.smallest.size >= rules.smallest_group,
+            note=f"{m.smallest.size} rows with {m.smallest.name}",
+            decides=decides,
+        ),
+        Check(
+            id="exchange",
+            name="the attribute can be exchanged within label",
+            passed=not m.fairness.no_exchange,
+            note=m.fairness.no_exchange,
+            decides=decides,
+        ),
+        Check(
+            id="direction",
+            name="the direction of a shortcut is known",
+            passed=True if m.association.is_known else None,
+            note=m.association.source,
+            decides=decides,
+        ),
+        Check(
+            id="correlation",
+            name="the correlation is defined",
+            passed=None if deciding is None else not math.isnan(deciding.test.rho),
+            note="" if deciding is None else deciding.test.reason,
+            decides=decides,
+        ),
+    )
+
+
+def _say_coverage(m: Measurement, bound: Bound) -> str:
+    if math.isnan(bound.value):
+        return bound.source
+    chance = f"{m.encoding.chance:.3g} (no information within the label)"
+    range_ = f"from {chance} to {bound.value:.3g} ({bound.source}), {m.encoding.unit}"
+    if math.isnan(bound.covered):
+        return f"the attribute cannot be read: {range_}"
+    return f"the models above the floor span {bound.covered:.0%} of the range {range_}"
+
+
+def verdict_of(has_association: bool | None, conditions: Sequence[Check], deciding: Metric | None, alpha: float) -> Verdict:
+    if has_association is False:
+        return "no evidence"
+    if any(check.passed is not True for check in conditions) or deciding is None or math.isnan(deciding.adjusted):
+        return "inconclusive"
+    return "shortcut" if deciding.adjusted < alpha and deciding.test.rho > 0 else "no evidence"
+
+
+# ---- performance ---------------------------------------------------------------------------------------------------------
+
+
+def cost_of_low_encoding(family: Family, level: float) -> Interval:
+    """AUC of the baseline (else of the quarter with the strongest encoding) less that of the quarter with the weakest."""
+    rows = np.flatnonzero(family.kept & ~np.isnan(family.encoding))
+    if len(rows) < 4:
+        return Interval(math.nan, math.nan, math.nan, reason=f"{len(rows)} models above the floor", level=level)
+    order = rows[np.argsort(family.encoding[rows])]
+    quarter = max(1, len(order) // 4)
+    baseline = np.flatnonzero(family.is_baseline & family.kept)
+    high, low = baseline if len(baseline) else order[-quarter:], order[:quarter]
+    draws = np.stack([m.performance.draws for m in family.models])
+    cost = family.auc[high].mean() - family.auc[low].mean()
+    return interval(float(cost), draws[high].mean(axis=0) - draws[low].mean(axis=0), level)
+
+
+def _over_floors(family: Family) -> OverFloors:
+    floors = np.linspace(np.nanmin(family.auc), np.nanquantile(family.auc, 0.9), FLOORS)
+    rho, models = sweeps.over_floors(family.encoding, family.disparity, family.auc, floors)
+    return OverFloors(floors, rho, models)
