@@ -19,7 +19,7 @@ import pandas as pd
 from benchmarks.worlds import page, tables
 
 from rightreasons import case
-from rightreasons.audits._pull import FOLLOWS
+from rightreasons.audits._following import FOLLOWS
 from rightreasons.audits.flips import TOLERANCE
 from rightreasons.case import Vote
 

@@ -35,7 +35,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, Table
 from rightreasons.perturbations.tokens import united
 from rightreasons.report import figures
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.resampling import Interval, task_rng
 
 WEIGHTS, PHOTOS, MODEL = "vit_tiny_patch16_224.safetensors", "pets224_imagenet_breeds.zip", "timm:vit_tiny_patch16_224"

@@ -11,7 +11,7 @@ from PIL import Image
 
 from rightreasons import testing
 from rightreasons.audits import _overlay, audit, audit_all, tsi
-from rightreasons.audits._pull import FOLLOWS
+from rightreasons.audits._following import FOLLOWS
 from rightreasons.audits.tsi import arrays as names
 from rightreasons.audits.tsi import tables
 from rightreasons.audits.tsi.compare import compare, coverage_names

@@ -19,7 +19,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import ImageError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Bars, Check, Curves, Estimate, Exhibit, Gallery, Picture, Row, Verdict
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.resampling import Interval, subject_codes
 
 QUESTION = "Does the prediction change when nothing but the cue changes?"

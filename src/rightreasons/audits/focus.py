@@ -40,7 +40,7 @@ from rightreasons.findings import (
     Row,
     Table,
 )
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.profiles import interpolation
 from rightreasons.stats.resampling import Interval
 

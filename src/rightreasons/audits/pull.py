@@ -17,7 +17,7 @@ import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate
-from rightreasons.audits._pull import NO_SIDES, Pull, pull_interval, pull_of
+from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread

@@ -20,8 +20,8 @@ from rightreasons.files import read_json
 from rightreasons.findings import Cell, Check, Finding, Table, Verdict, not_run
 from rightreasons.measurements import scalars
 from rightreasons.report import report
+from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import task_rng
-from rightreasons.stats.units import over_seeds
 from rightreasons.study import curves, over_models, panels
 from rightreasons.study.curves import Concluded
 from rightreasons.study.data_sheet import sheet_of_study

@@ -14,8 +14,8 @@ from rightreasons import families
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
 from rightreasons.findings import Bars, Cell, Curves, Estimate, Exhibit, Finding, Heatmap, Row, Table
+from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import Interval
-from rightreasons.stats.units import over_seeds
 from rightreasons.study.file import Curve
 from rightreasons.study.folder import DONE, Study
 from rightreasons.study.plan import CurvePlan

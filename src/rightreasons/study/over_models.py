@@ -20,8 +20,17 @@ from rightreasons import families
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
 from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, Row, Scatter, Table
+from rightreasons.stats.over_models import (
+    Correlation,
+    Paired,
+    Regression,
+    correlations,
+    over_seeds,
+    paired,
+    regression,
+    seed_stability,
+)
 from rightreasons.stats.resampling import Interval, benjamini_hochberg, task_rng
-from rightreasons.stats.units import Correlation, Paired, Regression, correlations, over_seeds, paired, regression, seed_stability
 from rightreasons.study import curves
 from rightreasons.study.file import StudyFile
 from rightreasons.study.folder import Study

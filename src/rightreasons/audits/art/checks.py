@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rightreasons.audits._pull import is_followed, mean_pull, say_pull
+from rightreasons.audits._following import is_followed, mean_pull, say_pull
 from rightreasons.audits.art import judge as rules
 from rightreasons.audits.art.judge import AGREEMENT, FLOOR, Judged, Measurement
 from rightreasons.audits.art.settings import DUE_DRAWS

@@ -9,7 +9,7 @@ import numpy as np
 from rightreasons.audits.art.judge import Judged, Measurement, change_over_models
 from rightreasons.audits.art.pieces import CONTROLS
 from rightreasons.findings import Cell, Exhibit, Table
-from rightreasons.stats.units import over_seeds
+from rightreasons.stats.over_models import over_seeds
 
 ART_HEAD = "art_head"
 REFERENCES = ("erm", "balanced")  # what the paper's averages leave out

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rightreasons.audits._pull import is_followed, mean_pull, say_pull
+from rightreasons.audits._following import is_followed, mean_pull, say_pull
 from rightreasons.audits.art.pieces import (
     Ablations,
     Association,
@@ -34,8 +34,8 @@ from rightreasons.audits.art.procedure import NO_PI, Procedure
 from rightreasons.findings import Verdict
 from rightreasons.measurements import spread
 from rightreasons.stats.groups import SMALLEST_GROUP
+from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import Interval, p_value
-from rightreasons.stats.units import over_seeds
 
 ALPHA = 0.05
 SUBSTANTIAL = 0.15  # a gain of CSR, or a drop of WGA, that counts as an effect

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of, say_alignment
-from rightreasons.audits._pull import pull_beside
+from rightreasons.audits._following import pull_beside
 from rightreasons.audits.art.controls import run_controls
 from rightreasons.audits.art.judge import CLOSED, Measurement
 from rightreasons.audits.art.layers import measure_layers

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from rightreasons.audits._pull import followed_check, mean_pull
+from rightreasons.audits._following import followed_check, mean_pull
 from rightreasons.audits.oscar.compare import Comparison
 from rightreasons.audits.oscar.measurement import Measurement
 from rightreasons.findings import Check, Verdict

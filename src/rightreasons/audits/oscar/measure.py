@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._pull import NOT_MEASURED, pull_beside
+from rightreasons.audits._following import NOT_MEASURED, pull_beside
 from rightreasons.audits.oscar.behaviour import (
     conservation_error,
     decisions_of,

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rightreasons.audits._pull import NOT_MEASURED
+from rightreasons.audits._following import NOT_MEASURED
 from rightreasons.audits.oscar.behaviour import Decisions, Leakage, Training
 from rightreasons.audits.oscar.pictures import Pictures
 from rightreasons.audits.oscar.regions import Regions

@@ -12,8 +12,8 @@ from scipy import stats as distributions
 from rightreasons.audits.tsi.measurement import M_TSI, Measurement, Metric
 from rightreasons.errors import NotRun
 from rightreasons.stats import tokens
+from rightreasons.stats.over_models import bootstrap_p
 from rightreasons.stats.resampling import Interval, benjamini_hochberg, interval, resamples, share_interval, sums, whole
-from rightreasons.stats.units import bootstrap_p
 
 FEWEST = 30  # images (subjects, where known) that a comparison needs
 TOLERANCE = 0.25

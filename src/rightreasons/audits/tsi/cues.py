@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of, say_alignment
-from rightreasons.audits._pull import pull_beside
+from rightreasons.audits._following import pull_beside
 from rightreasons.audits.tsi import arrays
 from rightreasons.audits.tsi.locate import Located, read_map
 from rightreasons.audits.tsi.measurement import Cues, Followed, Twins

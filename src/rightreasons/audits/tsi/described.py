@@ -9,7 +9,7 @@ import numpy as np
 
 from rightreasons.audits.tsi import arrays
 from rightreasons.audits.tsi.measurement import A_TSI, M_TSI, METRICS, Measurement
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.resampling import Interval
 
 SHARE, PROBABILITY = "share", "probability"

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from rightreasons.audits._pull import followed_check, is_followed, mean_pull
+from rightreasons.audits._following import followed_check, is_followed, mean_pull
 from rightreasons.audits.tsi import arrays, tables
 from rightreasons.audits.tsi.compare import BASELINE, FEWEST, TWINS, Comparison, Panel
 from rightreasons.audits.tsi.described import Described

@@ -26,7 +26,7 @@ from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence, View
 from rightreasons.families import with_settings
 from rightreasons.stats import tokens
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 
 FLAT = 1e-6  # where no token moves the probability by this much, the ratio of two of them is rounding
 

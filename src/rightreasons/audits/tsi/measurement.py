@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightreasons.audits._pull import NOT_MEASURED
+from rightreasons.audits._following import NOT_MEASURED
 from rightreasons.measurements import spread
 from rightreasons.stats import tokens
 from rightreasons.stats.resampling import Interval

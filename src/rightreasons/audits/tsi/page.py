@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rightreasons.audits._contract import estimate
-from rightreasons.audits._pull import say_pull
+from rightreasons.audits._following import say_pull
 from rightreasons.audits.tsi import arrays
 from rightreasons.audits.tsi.compare import FEWEST, TWINS, Shares
 from rightreasons.audits.tsi.judge import ELSEWHERE, Judged

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rightreasons.errors import DataError
-from rightreasons.stats.means import column_means
+from rightreasons.stats.bootstrap_means import column_means
 
 
 def test_the_value_is_the_mean_of_what_is_defined(rng):
