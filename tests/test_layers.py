@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "display": set(),
-    "progress": set(),
+    "progress": {"display"},
     "families": {"errors"},
     # what both wings know
     "data": set(),
@@ -208,8 +208,6 @@ def test_what_rooms_may_import_makes_no_circle_either() -> None:
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))
 def test_no_module_imports_itself_through_others(room: str) -> None:
-    if room in ROOMS_WITH_CIRCLES_OF_TYPES:
-        pytest.skip(ROOMS_WITH_CIRCLES_OF_TYPES[room])
     edges: dict[str, set[str]] = defaultdict(set)
     for file in FILES:
         if _room(file) == room:
@@ -220,9 +218,7 @@ def test_no_module_imports_itself_through_others(room: str) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_nothing_private_leaves_its_room(file: Path) -> None:
-    taken = [
-        one for one in _private_uses(file) if one.room != _room(file) and one.module not in PRIVATE_UNTIL_AUDITS_ARE_PACKAGES
-    ]
+    taken = [one for one in _private_uses(file) if one.room != _room(file)]
     assert not taken, f"private names of other rooms: {[str(one) for one in taken]}"
 
 
@@ -243,7 +239,7 @@ def _audit_of(file: Path, audits: set[str]) -> str:
     first = file.relative_to(SOURCE / "audits").parts[0].removesuffix(".py")
     if first in audits:
         return first
-    return next((audit for audit in audits if first.startswith(f"_{audit}_")), "")  # until every audit is a package
+    return ""
 
 
 @pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - TORCH_WING - DRIVERS))
@@ -268,16 +264,3 @@ def test_importing_and_auditing_never_loads_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-# ---- known exceptions ---------------------------------------------------------------------------------------------------
-# Audits are becoming packages on other branches (`audits/sdi/severities.py`, `audits/art/layers.py`, …). Remove all of this,
-# and the last line of `_audit_of`, when they are merged.
-
-PRIVATE_UNTIL_AUDITS_ARE_PACKAGES = {
-    "rightreasons.audits.sdi.severities",
-    "rightreasons.audits._art_layers",
-    "rightreasons.audits._art_runs",
-    "rightreasons.audits._contract",
-}
-ROOMS_WITH_CIRCLES_OF_TYPES = {"audits": "oscar, sdi and tsi and their pages import each other's types until they are packages"}
