@@ -21,12 +21,13 @@ import rightreasons
 from rightreasons.data.cohort import Cohort
 from rightreasons.extraction import extract, named_cohorts
 from rightreasons.extraction.severities import calibrate
+from rightreasons.families import refuse_unknown
 from rightreasons.findings import file_name
 from rightreasons.models.classifier import Classifier
 from rightreasons.study.cohorts import with_roles
 from rightreasons.study.file import Audit, Depth, References, Regime, StudyFile
 from rightreasons.study.folder import Held, Study
-from rightreasons.study.keywords import full
+from rightreasons.study.keywords import full, refuse_wrong_types
 from rightreasons.study.plan import BROUGHT, DATA, PLAIN, AuditPlan, Calibration, Driver, Unit
 from rightreasons.study.planner import Planner, save_plan
 from rightreasons.study.references import References as AddedReferences
@@ -34,7 +35,7 @@ from rightreasons.study.references import with_groups
 from rightreasons.study.roles import TEST
 from rightreasons.study.selection import SEVERITIES, Rows, Selected, select
 from rightreasons.study.severities import NOT_IN_A_FILE
-from rightreasons.study.trainings import Draft, Point, settings_of_method
+from rightreasons.study.trainings import DECODING, Draft, Point, functions_of_method, settings_of_method
 
 REPLICATES: Mapping[Depth, int] = {"quick": 0, "usual": 1, "full": 4}
 """Seeds of every reference model. With four there is a spread of balanced models to judge the tested one by."""
@@ -44,7 +45,16 @@ FAMILY_SEEDS = 3
 FAMILY = "gradient_scaling"
 LIKE = ("epochs", "batch", "lr", "optimizer", "weight_decay", "schedule", "warmup", "stop_on", "patience", "clip", "augment")
 """Settings of a training that the reference models take from the tested one."""
+NOT_EXTRACTION = ("out", "training", "needs", "seed")  # keywords of extract() that a plan does not set
 EVERY_ROW = 10**12  # one process extracts all rows: nothing is split
+
+
+def refuse_wrong_tables(file: StudyFile) -> None:
+    """Refuse what a file says of references and extraction before a network is loaded."""
+    full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
+    known = {*settings_of_method(PLAIN), *References.model_fields, *DECODING}
+    refuse_unknown(file.references.keywords, known, "[references]")
+    refuse_wrong_types(file.references.keywords, *functions_of_method(PLAIN), where="[references]")
 
 
 @dataclass(frozen=True)
@@ -102,12 +112,14 @@ class Brought:
         """The file as one of runs: the settings of the tested model's own training are those of its references."""
         own = self.classifier.card.get("settings") or {} if self.classifier.training is not None else {}
         seeds = list(range(REPLICATES[self.file.depth]))
-        references = References(**{**self.file.references.keywords, "seed": seeds})
+        given = self.file.references.keywords
+        decoding = {key: given.pop(key) for key in DECODING if key in given}
+        references = References(**{**given, "seed": seeds})
         return self.file.model_copy(
             update={
                 "audits": tables,
                 "engine": "inline",
-                "train": {key: own[key] for key in LIKE if key in own},
+                "train": {**{key: own[key] for key in LIKE if key in own}, **decoding},
                 "references": references,
             }
         )
@@ -150,7 +162,7 @@ class BroughtPlanner(Planner):
 
     @cached_property
     def extraction(self) -> dict[str, Any]:
-        return full(self.file.extract, extract, where="[extract]", without=("out", "training", "needs", "seed"))
+        return full(self.file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
 
     @cached_property
     def regimes(self) -> dict[str, Regime]:

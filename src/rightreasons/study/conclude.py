@@ -291,7 +291,7 @@ def elsewhere(study: Study) -> list[Finding]:
 
     These findings describe: the case is about the test rows.
     """
-    if not study.plan.brought or study.status(study.plan.brought) != DONE:
+    if not study.plan.brought or not study.plan.external or study.status(study.plan.brought) != DONE:
         return []
     alone = [method for method in families.members("audits") if _reads_outputs_alone(method)]
     found = []

@@ -156,8 +156,9 @@ def audit_file(file: StudyFile, folder: Path, *, depth: Depth | None = None, say
 def brought_by(file: StudyFile, folder: Path) -> Brought:
     """The model and rows that a file with [model] names."""
     from rightreasons.study import cohorts
-    from rightreasons.study.brought import Brought
+    from rightreasons.study.brought import Brought, refuse_wrong_tables
 
+    refuse_wrong_tables(file)
     complete = StudyFile.model_validate({**file.model_dump(exclude_unset=True), "depth": file.depth})
     manifest = "" if file.data is None else file.data.manifest or ""
     return Brought(

@@ -48,7 +48,9 @@ def run(study: Study, *, retry_failed: bool = True, say: Callable[[str], None] =
         say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
     for note in study.plan.notes:
         say(note)
-    if todo or uncalibrated(study):
+    if study.plan.brought:
+        _work_here(study, todo)
+    elif todo or uncalibrated(study):
         _drive(study, todo)
     conclude(study)
     return study
@@ -101,6 +103,19 @@ def _after(study: Study, unit: str) -> str:
 
 
 # ---- running -------------------------------------------------------------------------------------------------------------
+
+
+def _work_here(study: Study, todo: list[str]) -> None:
+    """Do the tasks of a brought model in this process, which has the model and its rows in memory."""
+    from rightreasons.study.unit import work  # it runs networks
+
+    graph = tasks(study, todo)
+    while ready := list(graph.ready()):
+        for task in ready:
+            if work(study, task) == "done":
+                graph.done(task)
+            else:
+                graph.drop(task)
 
 
 def _drive(study: Study, todo: list[str]) -> None:

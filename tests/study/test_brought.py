@@ -8,19 +8,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 
 torch = pytest.importorskip("torch")
-
-from rightreasons.study.asked import absolute, audit_study, read  # noqa: E402
-from rightreasons.study.choose import choose  # noqa: E402
 
 import rightreasons as rr  # noqa: E402
 from rightreasons.case import Sheet, cases  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import SettingError  # noqa: E402
 from rightreasons.extraction import named_cohorts  # noqa: E402
-from rightreasons.study import toml, whole  # noqa: E402
+from rightreasons.study import brought as brought_model  # noqa: E402
 from rightreasons.study.data_sheet import association, cramers_v, sheet_of  # noqa: E402
+from rightreasons.study.entrances import audit_study  # noqa: E402
+from rightreasons.study.file import Audit, absolute, parsed, read  # noqa: E402
+from rightreasons.study.filled import filled  # noqa: E402
+from rightreasons.study.selection import Rows, select  # noqa: E402
 
 pytestmark = pytest.mark.torch
 NETWORK = {"num_classes": 2, "size": 16, "mean": 0.5, "std": 0.5}
@@ -46,14 +48,14 @@ def silent(_: str) -> None:
 
 
 def test_a_network_without_tokens_and_rows_without_twins_are_known_before_anything_runs(world, cnn):
-    found = {one.method: one for one in choose(None, world, named_cohorts(world), cnn)}
+    found = {one.method: one for one in select(None, Rows(world, named_cohorts(world), cnn))}
     assert "no blocks of attention" in found["tsi"].impossible and not found["oscar"].impossible
-    assert found["short"].is_family and found["sdi"].calibrates and not found["groups"].calibrates
+    assert found["short"].is_about_a_family and found["sdi"].calibrates and not found["groups"].calibrates
     assert {role.name for role in found["oscar"].references} == {"baseline", "attribute"}
     without = {name: rows for name, rows in named_cohorts(world).items() if name != "twin"}
-    assert "no twin rows" in {one.method: one for one in choose(None, world, without, cnn)}["flips"].impossible
+    assert "no twin rows" in {one.method: one for one in select(None, Rows(world, without, cnn))}["flips"].impossible
     vit = rr.Classifier.load("rightreasons.models.small:small_vit", **NETWORK)
-    assert not next(one for one in choose({"tsi": {}}, world, named_cohorts(world), vit)).impossible
+    assert not next(one for one in select({"tsi": Audit()}, Rows(world, named_cohorts(world), vit))).impossible
 
 
 def test_audits_run_once_for_every_attribute_and_their_settings_are_checked_first(cnn):
@@ -61,12 +63,14 @@ def test_audits_run_once_for_every_attribute_and_their_settings_are_checked_firs
         {"id": list("abcd"), "image": list("abcd"), "y": [0, 1, 0, 1], "sex": list("fmfm"), "site": list("ABAB")},
         label="y", attribute=["sex", "site"],
     )  # fmt: skip
-    names = [one.name for one in choose({"groups": {}, "g": {"method": "groups", "attribute": "sex"}}, rows, {}, cnn)]
+    where = Rows(rows, {}, cnn)
+    tables = {"groups": Audit(), "g": Audit(**{"method": "groups", "attribute": "sex"})}
+    names = [one.name for one in select(tables, where)]
     assert names == ["groups-sex", "groups-site", "g"]
     with pytest.raises(SettingError, match="no attribute 'age'"):
-        choose({"groups": {"attribute": "age"}}, rows, {}, cnn)
+        select({"groups": Audit(**{"attribute": "age"})}, where)
     with pytest.raises(SettingError, match="no setting 'b'"):
-        choose({"groups": {"b": 1}}, rows, {}, cnn)
+        select({"groups": Audit(**{"b": 1})}, where)
 
 
 # ---- one model -----------------------------------------------------------------------------------------------------------
@@ -136,9 +140,9 @@ def test_external_rows_are_described_beside(world, cnn, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["categorical", "continuous"])
 def test_full_trains_a_family(world, cnn, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(whole, "SCALES", (-0.1, 0.0, 0.1))
-    monkeypatch.setattr(whole, "FAMILY_SEEDS", 2)
-    monkeypatch.setattr(whole, "REPLICATES", {"full": 1})
+    monkeypatch.setattr(brought_model, "SCALES", (-0.1, 0.0, 0.1))
+    monkeypatch.setattr(brought_model, "FAMILY_SEEDS", 2)
+    monkeypatch.setattr(brought_model, "REPLICATES", {"full": 1})
     if kind == "continuous":
         shift = np.random.default_rng(0).normal(size=len(world))
         columns = {"id": world.id, "image": world.image, "y": world.label, "split": world.splits}
@@ -184,7 +188,7 @@ def brought(world, cnn, tmp_path_factory) -> Path:
         "model": {"model": "rightreasons.models.small:small_cnn", "checkpoint": "w.safetensors", "width": 4, **NETWORK},
         "audits": {name: FEW[name] for name in ("groups", "probes", "art")},
     }
-    (folder / "study.toml").write_text(toml.dumps(asked))
+    (folder / "study.toml").write_text(tomli_w.dumps(asked))
     return folder
 
 
@@ -209,7 +213,7 @@ def test_an_unknown_table_or_key_is_an_error_that_lists_the_known(brought, tmp_p
         with pytest.raises(SettingError, match=words):
             audit_study(tmp_path / "s.toml", tmp_path / "o", say=silent)
     (tmp_path / "s.toml").write_text("name = ")
-    with pytest.raises(SettingError, match="is no TOML"):
+    with pytest.raises(SettingError, match="is not TOML"):
         audit_study(tmp_path / "s.toml", tmp_path / "o", say=silent)
     (tmp_path / "s.toml").write_text("name = 'x'\n[data]\nmanifest = 'd.csv'")
     with pytest.raises(SettingError, match="neither \\[model\\] nor"):
@@ -228,14 +232,13 @@ def test_a_study_of_runs_gets_the_audits_that_it_does_not_name(tiny, tmp_path):
 
 
 def test_full_and_usual_ask_for_families_and_references(tiny, tmp_path):
-    from rightreasons.study.asked import _filled
-
     text = tiny[: tiny.index("[audits.groups]")] + tiny[tiny.index("[engine_settings]") :]
-    usual, full = (_filled({**tomllib.loads(text), "depth": depth}, tmp_path) for depth in ("usual", "full"))
-    assert "roles" not in usual["audits"]["oscar"] and usual["severities"] == {"reference": "oscar-baseline"}
-    assert usual["audits"]["tsi"]["roles"] == {"baseline": "none"}  # a CNN has no tokens: nothing is trained for it
-    assert full["audits"]["short"]["roles"]["sweep"] == {"regime": "family-cue"} and len(full["runs"]) == len(usual["runs"]) + 1
-    assert "family-cue" not in usual.get("regimes", {}) and full["runs"][0]["regime"] == ["erm"]
+    file = parsed(text, tmp_path / "t.toml")
+    usual, full = (filled(file.model_copy(update={"depth": depth}), tmp_path) for depth in ("usual", "full"))
+    assert usual.audits["oscar"].roles == {} and usual.severities.reference == "oscar-baseline"
+    assert usual.audits["tsi"].roles == {"baseline": "none"}  # a CNN has no tokens: nothing is trained for it
+    assert full.audits["short"].roles["sweep"] == {"regime": "family-cue"} and len(full.runs) == len(usual.runs) + 1
+    assert "family-cue" not in usual.regimes and full.runs[0]["regime"] == ["erm"]
 
 
 def test_paths_become_absolute_and_worlds_stay(tmp_path):
@@ -244,8 +247,9 @@ def test_paths_become_absolute_and_worlds_stay(tmp_path):
     found = absolute(given, tmp_path)
     assert found["external"] == {"a": {"manifest": "world:external"}, "b": {"manifest": str(tmp_path / "b.csv")}}
     assert found["references"]["baseline"] == [str(tmp_path / "ref")]
-    (tmp_path / "s.toml").write_text('[model]\nmodel = "ref"\nstart = "fresh"')
-    assert read(tmp_path / "s.toml")["model"] == {"model": str(tmp_path / "ref"), "start": "fresh"}
+    (tmp_path / "s.toml").write_text('[data]\nmanifest = "d.csv"\n[model]\nmodel = "ref"\nstart = "fresh"')
+    model = read(tmp_path / "s.toml").model
+    assert (model.model, model.start) == (str(tmp_path / "ref"), "fresh")
 
 
 # ---- the sheet -----------------------------------------------------------------------------------------------------------
