@@ -29,7 +29,8 @@ from rightreasons.study.engines import Task
 from rightreasons.study.engines.local import Engine
 from rightreasons.study.folder import PLAN, ROW, RUN
 from rightreasons.study.performance import performance
-from rightreasons.study.planner import load, plan
+from rightreasons.study.planner import load
+from rightreasons.study.runs import plan
 
 NEEDS_GPU = False
 

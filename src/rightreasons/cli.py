@@ -340,7 +340,7 @@ def audit(
         given = {"predictions": predictions, "start": start, "audits": audits, "aligned": aligned, "set": settings, **shared}
         _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [])])
         from rightreasons.study.entrances import audit_study
-        from rightreasons.study.planner import default_folder
+        from rightreasons.study.runs import default_folder
 
         place = out or default_folder(manifest)
         _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")

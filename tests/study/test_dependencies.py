@@ -22,7 +22,7 @@ from rightreasons.study import Study
 from rightreasons.study.checklist import verify
 from rightreasons.study.engines import Task
 from rightreasons.study.engines.ray import Post
-from rightreasons.study.planner import plan
+from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, sweep, tasks
 from rightreasons.study.unit import work
 

@@ -20,7 +20,7 @@ from rightreasons.errors import SettingError
 from rightreasons.study import Study
 from rightreasons.study.engines import Event, Task, connect, settings_of
 from rightreasons.study.engines.local import Engine, cores, said
-from rightreasons.study.planner import plan
+from rightreasons.study.runs import plan
 from rightreasons.study.unit import preload
 
 pytestmark = pytest.mark.torch

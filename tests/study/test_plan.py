@@ -12,7 +12,8 @@ pytest.importorskip("torch")
 
 from rightreasons.errors import ModelError, RightReasonsError, SettingError
 from rightreasons.study import Study
-from rightreasons.study.planner import load, plan
+from rightreasons.study.planner import load
+from rightreasons.study.runs import plan
 from rightreasons.study.sweep import planned
 
 pytestmark = pytest.mark.torch
@@ -103,6 +104,16 @@ def test_what_changes_no_weight_keeps_the_units(tmp_path: Path, tiny: str, old: 
         ('model = "rightreasons', 'mdel = "rightreasons', "has no model"),
         ('world = "digits"\nagreement', 'manifest = "a.csv"\nworld = "digits"\nagreement', "either manifest"),
         ('name = "tiny"', "name = ", "not TOML"),
+        ("epochs = 2", 'epochs = "two"', r'\[train\] epochs is "two"; expected is a whole number'),
+        ("epochs = 2", 'optimizer = "adm"', r"\[train\] optimizer is \"adm\"; expected is 'adamw' or 'adam' or 'sgd'"),
+        ("agreement = 0.9", 'agreement = "much"', r'\[data\] agreement is "much"; expected is a number'),
+        ("seed = [0, 1]", "seed = [0, -1]", "seed is -1; expected is a whole number from 0"),
+        ("seed = [0, 1]", 'seed = ["a"]', "seed is 'a'; expected is a whole number from 0"),
+        ("[performance]\nB = 50", "[performance]\nB = 1.5", r"\[performance\] B is 1.5; expected is a whole number"),
+        ("[audits.groups]\nB = 50", '[audits.groups]\nB = "many"', r'\[audits.groups\] B is "many"; expected is a whole number'),
+        ("threads = 1", "threads = 1\nattempts = 0", "attempts is 0"),
+        ("threads = 1", 'threads = "two"', r'\[engine_settings\] threads is "two"'),
+        ("[performance]", "[extract]\nbatch = [1]\n[performance]", r"\[extract\] batch is \[1\]; expected is a whole number"),
     ],
 )
 def test_a_wrong_key_is_an_error_that_names_the_nearest(tmp_path: Path, tiny: str, old: str, new: str, said: str) -> None:

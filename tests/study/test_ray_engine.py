@@ -26,7 +26,7 @@ from rightreasons.study.engines import Event, Task, _store  # noqa: E402
 from rightreasons.study.engines import ray as engine_of_ray  # noqa: E402
 from rightreasons.study.engines._store import Publisher, Store  # noqa: E402
 from rightreasons.study.engines.ray import Order, Post, cause, perform  # noqa: E402
-from rightreasons.study.planner import plan  # noqa: E402
+from rightreasons.study.runs import plan  # noqa: E402
 from rightreasons.study.sweep import sweep  # noqa: E402
 
 pytestmark = pytest.mark.torch

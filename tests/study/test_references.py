@@ -20,8 +20,8 @@ from rightreasons.evidence import Evidence
 from rightreasons.findings import Estimate, Finding
 from rightreasons.study import Study
 from rightreasons.study.checklist import verify
-from rightreasons.study.planner import plan
 from rightreasons.study.roles import cases
+from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, estimate, sweep
 
 pytestmark = pytest.mark.torch

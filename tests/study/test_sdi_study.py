@@ -20,7 +20,7 @@ from rightreasons.exports import export
 from rightreasons.findings import Finding, Scatter, Table
 from rightreasons.study import Study, panels
 from rightreasons.study.checklist import notes, verify
-from rightreasons.study.planner import plan
+from rightreasons.study.runs import plan
 from rightreasons.study.sweep import sweep
 from rightreasons.study.tasks import CALIBRATION as SEVERITIES
 from rightreasons.study.tasks import tasks

@@ -24,7 +24,7 @@ from rightreasons.findings import Finding
 from rightreasons.study import Study, mlflow_log
 from rightreasons.study.engines import Task
 from rightreasons.study.live import Watch, duration
-from rightreasons.study.planner import plan
+from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, estimate, planned, sweep, tasks
 from rightreasons.study.unit import SILENT
 

@@ -17,7 +17,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.study import Study
 from rightreasons.study.conclude import conclude
 from rightreasons.study.engines import Task
-from rightreasons.study.planner import plan
+from rightreasons.study.runs import plan
 from rightreasons.study.unit import SILENT, work
 
 pytestmark = pytest.mark.torch

@@ -13,11 +13,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import rightreasons
 from rightreasons.data.cohort import Cohort
 from rightreasons.extraction import extract, named_cohorts
 from rightreasons.extraction.severities import calibrate
@@ -27,15 +25,15 @@ from rightreasons.models.classifier import Classifier
 from rightreasons.study.cohorts import with_roles
 from rightreasons.study.file import Audit, Depth, References, Regime, StudyFile
 from rightreasons.study.folder import Held, Study
-from rightreasons.study.keywords import full, refuse_wrong_types
+from rightreasons.study.keywords import full, refuse_wrong_types, settings_of
+from rightreasons.study.performance import performance
 from rightreasons.study.plan import BROUGHT, DATA, PLAIN, AuditPlan, Calibration, Driver, Unit
-from rightreasons.study.planner import Planner, save_plan
-from rightreasons.study.references import References as AddedReferences
-from rightreasons.study.references import with_groups
+from rightreasons.study.planner import BroughtNetwork, Scheme, axes_of, save_plan
+from rightreasons.study.references import planned_audit, with_groups
 from rightreasons.study.roles import TEST
 from rightreasons.study.selection import SEVERITIES, Rows, Selected, select
 from rightreasons.study.severities import NOT_IN_A_FILE
-from rightreasons.study.trainings import DECODING, Draft, Point, functions_of_method, settings_of_method
+from rightreasons.study.trainings import DECODING, Point, functions_of_method, settings_of_method
 
 REPLICATES: Mapping[Depth, int] = {"quick": 0, "usual": 1, "full": 4}
 """Seeds of every reference model. With four there is a spread of balanced models to judge the tested one by."""
@@ -88,25 +86,116 @@ class Brought:
         """The planned study; plan.json and the cohorts are written to its folder."""
         rows = with_roles(self.data, self.file.seed, trains=self.data.has("train"))
         selected = select(self.file.audits, Rows(rows, named_cohorts(rows, self.file.seed), self.classifier))
+        scheme = self._scheme(rows, selected)
+        references = scheme.references()
+        units, _ = scheme.units(scheme.drafts(references))
+        plan = scheme.plan(
+            units,
+            calibrations_of(scheme, selected, units),
+            references,
+            name=self.name,
+            base=str(self.folder),
+            notes=_described(self.name, self.file.depth, len(rows), selected),
+            brought=self.unit,
+            depth=self.file.depth,
+            command=self.command,
+            title=self.file.title,
+            subtitle=self.file.subtitle or "",
+        )
+        models = {self.unit: self.classifier, **self._given}
+        study = Study(self.folder, plan, Held(models, dict(scheme.rows), rows))
+        save_plan(study, scheme.rows, self.text)
+        return study
+
+    @property
+    def unit(self) -> str:
+        """The id of the unit that the study is about."""
+        return file_name(self.name)
+
+    @property
+    def _given(self) -> dict[str, Classifier]:
+        """The models that are there already to compare with, by unit."""
+        found = {}
+        for role, models in self.references.items():
+            for number, model in enumerate(models):
+                found[f"{role}-{number}"] = model
+        return found
+
+    def _scheme(self, rows: Cohort, selected: list[Selected]) -> Scheme:
+        """The model itself, models that were given to compare with, and families that audits are about."""
         tables = {one.name: Audit(method=one.method, **one.settings) for one in selected}
         cohorts = with_groups(tables, {DATA: rows, **self.external})
         file = self._complete_file(tables)
-        planner = BroughtPlanner(file, self.folder, cohorts, set(self.external), brought=self, selected=selected)
-        plan = planner.plan(
-            {
-                "name": self.name,
-                "base": str(self.folder),
-                "brought": planner.tested,
-                "depth": self.file.depth,
-                "command": self.command,
-                "title": self.file.title,
-                "subtitle": self.file.subtitle or "",
-            }
+        families = self._families(selected)
+        points = self._points(families)
+        start = None if file.model is None else file.model.start
+        compared = {unit: model.fingerprint for unit, model in self._given.items()}
+        refusal = {one.name: reason for one in selected if (reason := self.refusal(one)) is not None}
+        return Scheme(
+            file=file,
+            folder=self.folder,
+            rows=cohorts,
+            external=set(self.external),
+            points=points,
+            regimes=self._regimes(file, families),
+            audits=self._audits(file, selected, families, cohorts[DATA], axes_of(points)),
+            driver=Driver(batched="auto", split_rows=EVERY_ROW),
+            engine_settings={"threads": self.threads},
+            threads=self.threads,
+            extraction=full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION),
+            performance=settings_of(performance, without=("seed",)),
+            brought=BroughtNetwork(self.classifier, self.unit, start or "card", refusal, compared),
         )
-        models = {planner.tested: self.classifier, **planner.given}
-        study = Study(self.folder, plan, Held(models, dict(planner.rows), rows))
-        save_plan(study, planner.rows, self.text)
-        return study
+
+    def _families(self, selected: list[Selected]) -> list[Selected]:
+        """Audits about a family that is trained for them."""
+        if self.file.depth != "full":
+            return []
+        return [audit for audit in selected if audit.is_about_a_family and self.refusal(audit) is None]
+
+    def _points(self, families: list[Selected]) -> list[Point]:
+        found = [Point(self.name, BROUGHT, self.file.seed, {}, (), "[model]")]
+        for role, models in self.references.items():
+            found += [Point(self.name, role, number, {}, (), "[references]") for number in range(len(models))]
+        for attribute in dict.fromkeys(audit.attribute for audit in families):
+            for seed, scale in itertools.product(range(FAMILY_SEEDS), SCALES):
+                found.append(Point(self.name, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
+        return found
+
+    def _regimes(self, file: StudyFile, families: list[Selected]) -> dict[str, Regime]:
+        found = {BROUGHT: Regime(method=BROUGHT)}
+        for role in self.references:
+            found[role] = Regime(method=BROUGHT)
+        for audit in families:
+            known = settings_of_method(FAMILY)
+            like = {key: value for key, value in file.references.keywords.items() if key in known}
+            settings = {"method": FAMILY, "start": BROUGHT, "attribute": audit.attribute, **like}
+            found[f"family-{audit.attribute}"] = Regime(**settings)
+        return found
+
+    def _audits(
+        self, file: StudyFile, selected: list[Selected], families: list[Selected], data: Cohort, axes: Mapping[str, Any]
+    ) -> dict[str, AuditPlan]:
+        """The audits with their roles as far as they are known: the model itself, models that were given, families."""
+        found = {name: planned_audit(name, table, data, axes) for name, table in (file.audits or {}).items()}
+        for one in selected:
+            audit = found[one.name]
+            for role in one.references:
+                if role.name in self.references:
+                    audit.roles[role.name] = {"regime": [role.name]}
+            if not one.is_about_a_family:
+                audit.roles[TEST] = {"regime": [BROUGHT]}
+            elif one in families:
+                audit.roles[one.subject] = {"regime": [f"family-{one.attribute}"]}
+            else:
+                audit.roles[one.subject] = {"regime": ["none"]}
+                audit.unavailable[one.subject] = self._no_family(one)
+        return found
+
+    def _no_family(self, one: Selected) -> str:
+        if self.file.depth != "full":
+            return f"it is about a family of {len(SCALES) * FAMILY_SEEDS} models: ask for it with --full"
+        return one.impossible or self.refusal(one) or ""
 
     def _complete_file(self, tables: dict[str, Audit]) -> StudyFile:
         """The file as one of runs: the settings of the tested model's own training are those of its references."""
@@ -138,196 +227,50 @@ class Brought:
         return None
 
 
-@dataclass
-class BroughtPlanner(Planner):
-    """Plans one unit that is there already, and those that are trained for its sake.
+def _described(name: str, depth: str, rows: int, selected: list[Selected]) -> list[str]:
+    """What will run, and what cannot, in words."""
+    able = [one.name for one in selected if not one.impossible]
+    cannot = [f"  {one.name} cannot: {one.impossible}" for one in selected if one.impossible]
+    return [f"{depth} audit of {name} on {rows} rows: {', '.join(able) or 'nothing can run'}", *cannot]
 
-    Attributes
-    ----------
-    selected : the audits, each for one attribute
-    """
 
-    brought: Brought = field(kw_only=True)
-    selected: list[Selected] = field(kw_only=True)
+# ---- how strongly images are changed -------------------------------------------------------------------------------------
 
-    # ---- settings ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def driver(self) -> Driver:
-        return Driver(batched="auto", split_rows=EVERY_ROW)
+def calibrations_of(scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> dict[str, Calibration]:
+    """Attribute → a calibration, for every attribute whose audits change images; the audits' settings name its file."""
+    found: dict[str, Calibration] = {}
+    for one in selected:
+        if not one.calibrates:
+            continue
+        audit, reference = scheme.audits[one.name], _balanced(one, scheme, selected, units)
+        rows = scheme.rows[DATA]
+        validation = rows.on("val") if rows.has("val") else rows.on("audit")
+        is_possible = not one.impossible and scheme.file.depth != "quick"
+        if not is_possible or not (reference or validation.mask is not None):
+            reason = "not calibrated: that needs a model trained on balanced rows (not with --quick), or masks"
+            audit.unavailable[SEVERITIES] = reason
+            continue
+        name = one.attribute or "all"
+        audit.settings[SEVERITIES] = f"severities/{file_name(f'{name}.json')}"
+        found[one.attribute or ""] = Calibration(
+            baseline=scheme.brought.unit if scheme.brought is not None else "",
+            reference=reference,
+            settings=settings_of(calibrate, without=NOT_IN_A_FILE),
+            file=audit.settings[SEVERITIES],
+            is_needed=False,
+        )
+    return found
 
-    @cached_property
-    def engine_settings(self) -> dict[str, Any]:
-        return {"threads": self.brought.threads}
 
-    @cached_property
-    def extraction(self) -> dict[str, Any]:
-        return full(self.file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
-
-    @cached_property
-    def regimes(self) -> dict[str, Regime]:
-        found = {BROUGHT: Regime(method=BROUGHT)}
-        for role in self.brought.references:
-            found[role] = Regime(method=BROUGHT)
-        for audit in self._families:
-            known = settings_of_method(FAMILY)
-            like = {key: value for key, value in self.file.references.keywords.items() if key in known}
-            found[f"family-{audit.attribute}"] = Regime(
-                **{"method": FAMILY, "start": BROUGHT, "attribute": audit.attribute, **like}
-            )
-        return found
-
-    def deciding(self, audits: Mapping[str, AuditPlan]) -> list[Any]:
-        # The unit has no id that would change with the model, the rows, the extraction or this package.
-        own = [self.brought.classifier.fingerprint, self.cohort(DATA).hash, self.extraction, rightreasons.__version__]
-        others = {unit: model.fingerprint for unit, model in self.given.items()}
-        return [*super().deciding(audits), *own, others]
-
-    # ---- units ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def architecture(self) -> str:
-        return self.brought.name
-
-    @property
-    def tested(self) -> str:
-        """The id of the unit that the study is about."""
-        return file_name(self.brought.name)
-
-    @cached_property
-    def given(self) -> dict[str, Classifier]:
-        """The models that are there already to compare with, by unit."""
-        found = {}
-        for role, models in self.brought.references.items():
-            for number, model in enumerate(models):
-                found[f"{role}-{number}"] = model
-        return found
-
-    @cached_property
-    def _families(self) -> list[Selected]:
-        """Audits about a family that is trained for them."""
-        if self.file.depth != "full":
-            return []
-        return [audit for audit in self.selected if audit.is_about_a_family and self.brought.refusal(audit) is None]
-
-    def points(self) -> list[Point]:
-        found = [Point(self.architecture, BROUGHT, self.file.seed, {}, (), "[model]")]
-        for role, models in self.brought.references.items():
-            found += [Point(self.architecture, role, number, {}, (), "[references]") for number in range(len(models))]
-        for attribute in dict.fromkeys(audit.attribute for audit in self._families):
-            for seed, scale in itertools.product(range(FAMILY_SEEDS), SCALES):
-                found.append(Point(self.architecture, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
-        return found
-
-    def audits(self, axes: Mapping[str, Any]) -> dict[str, AuditPlan]:
-        """The audits with their roles as far as they are known: the model itself, models that were given, families."""
-        found = super().audits(axes)
-        for one in self.selected:
-            audit = found[one.name]
-            if not one.is_about_a_family:
-                audit.roles[TEST] = {"regime": [BROUGHT]}
-            for role in one.references:
-                if role.name in self.brought.references:
-                    audit.roles[role.name] = {"regime": [role.name]}
-            if one.is_about_a_family:
-                self._give_family(one, audit)
-        return found
-
-    def _give_family(self, one: Selected, audit: AuditPlan) -> None:
-        if one in self._families:
-            audit.roles[one.subject] = {"regime": [f"family-{one.attribute}"]}
-            return
-        audit.roles[one.subject] = {"regime": ["none"]}
-        if self.file.depth == "full":
-            reason = one.impossible or self.brought.refusal(one)
-        else:
-            reason = f"it is about a family of {len(SCALES) * FAMILY_SEEDS} models: ask for it with --full"
-        audit.unavailable[one.subject] = reason or ""
-
-    def references(self) -> AddedReferences:
-        added = super().references()
-        added.start = BROUGHT
-        added.can_redraw = False
-        added.refusal = {one.name: reason for one in self.selected if (reason := self.brought.refusal(one)) is not None}
-        return added
-
-    def draft(self, point: Point, regimes: Mapping[str, Regime]) -> Draft:
-        regime = regimes[point.regime]
-        extraction = {key: self.extraction[key] for key in ("batch", "chunk")}
-        if regime.method == BROUGHT:
-            return Draft(
-                point.architecture, point.regime, point.seed, DATA, BROUGHT, "", {}, {}, {}, {}, extraction, self.threads,
-                self.cohort(DATA).hash,
-            )  # fmt: skip
-        return super().draft(point, regimes)
-
-    @property
-    def weights(self) -> str:  # type: ignore[override]
-        """What the trainings of references begin with."""
-        start = None if self.file.model is None else self.file.model.start
-        return start or "card"
-
-    def regime_of(self, point: Point) -> str:
-        return PLAIN
-
-    def loading(self, point: Point, values: tuple[Any, ...]) -> dict[str, Any]:
-        return {}  # it starts from the network that was brought
-
-    def network(self, draft: Draft) -> Classifier:
-        return self.brought.classifier
-
-    def identified(self, draft: Draft, start: str, references: dict[str, list[str]]) -> tuple[str, Unit]:
-        """Units named by what they are: there is one model, and what it is compared with lies beside it."""
-        _, unit = super().identified(draft, start, references)
-        if draft.regime == BROUGHT:
-            return self.tested, unit.model_copy(update={"place": "."})
-        if draft.method == BROUGHT:
-            title = f"{draft.regime}-{draft.seed}"
-        else:
-            title = f"{draft.regime}-s{draft.seed}" + "".join(f"{scale:+g}" for scale in draft.axes.values())
-        name = file_name(title)
-        return name, unit.model_copy(update={"place": f"references/{name}"})
-
-    # ---- how strongly images are changed -------------------------------------------------------------------------------
-
-    def units(self, drafts: list[Draft], audits: Mapping[str, AuditPlan]) -> tuple[dict[str, Unit], dict[str, Calibration]]:
-        """The units, and a calibration for every attribute whose audits change images."""
-        units, _ = super().units(drafts, audits)
-        calibrations: dict[str, Calibration] = {}
-        for one in self.selected:
-            if not one.calibrates:
-                continue
-            reference = self._balanced(one, audits, units)
-            rows = self.rows[DATA]
-            validation = rows.on("val") if rows.has("val") else rows.on("audit")
-            is_possible = not one.impossible and self.file.depth != "quick" and (reference or validation.mask is not None)
-            if not is_possible:
-                reason = "not calibrated: that needs a model trained on balanced rows (not with --quick), or masks"
-                audits[one.name].unavailable[SEVERITIES] = reason
-                continue
-            name = one.attribute or "all"
-            file = f"severities/{file_name(f'{name}.json')}"
-            settings = full({}, calibrate, where="[severities]", without=NOT_IN_A_FILE)
-            calibrations[one.attribute or ""] = Calibration(
-                baseline=self.tested, reference=reference, settings=settings, file=file, is_needed=False
-            )
-            audits[one.name].settings[SEVERITIES] = file
-        return units, calibrations
-
-    def _balanced(self, one: Selected, audits: Mapping[str, AuditPlan], units: Mapping[str, Unit]) -> str:
-        """A unit trained on rows that are balanced in the same attribute, for whichever audit it is there; "" for none."""
-        for other in self.selected:
-            if other.attribute not in (one.attribute, None):
-                continue
-            for role in other.asks_for_balanced_rows:
-                regimes = audits[other.name].roles.get(role.name, {}).get("regime", [])
-                serving = [name for name, unit in units.items() if unit.regime in regimes]
-                if serving:
-                    return min(serving, key=lambda name: units[name].seed)
-        return ""
-
-    def notes(self, references: AddedReferences) -> list[str]:
-        able = [one.name for one in self.selected if not one.impossible]
-        first = f"{self.file.depth} audit of {self.brought.name} on {len(self.rows[DATA])} rows: "
-        cannot = [f"  {one.name} cannot: {one.impossible}" for one in self.selected if one.impossible]
-        return [first + (", ".join(able) or "nothing can run"), *cannot]
+def _balanced(one: Selected, scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> str:
+    """A unit trained on rows that are balanced in the same attribute, for whichever audit it is there; "" for none."""
+    for other in selected:
+        if other.attribute not in (one.attribute, None):
+            continue
+        for role in other.asks_for_balanced_rows:
+            regimes = scheme.audits[other.name].roles.get(role.name, {}).get("regime", [])
+            serving = [name for name, unit in units.items() if unit.regime in regimes]
+            if serving:
+                return min(serving, key=lambda name: units[name].seed)
+    return ""

@@ -137,7 +137,7 @@ def audit_study(
     ----------
     depth : "quick", "usual" or "full"; what the file says by default
     """
-    from rightreasons.study.planner import default_folder
+    from rightreasons.study.runs import default_folder
 
     file = read(Path(source))
     return audit_file(file, Path(out) if out is not None else default_folder(Path(source)), depth=depth, say=say)

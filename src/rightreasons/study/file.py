@@ -315,6 +315,8 @@ EXPECTED = {
 def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> str:
     """One error of pydantic as a sentence of ours."""
     path = [part for part in error["loc"] if isinstance(part, int) or not _is_branch(part)]
+    if path and isinstance(path[-1], int):  # a whole table of a list
+        return f"{source} {_place(path)} is {_shown(error['input'])}; expected is a table"
     key, where = path[-1] if path else "", _place(path[:-1])
     within = f"{source} {where}".strip()
     if error["type"] == "extra_forbidden":

@@ -13,7 +13,7 @@ from rightreasons.study import cohorts
 from rightreasons.study.brought import FAMILY, FAMILY_SEEDS, SCALES
 from rightreasons.study.file import Audit, Regime, SeverityTable, StudyFile
 from rightreasons.study.plan import PLAIN
-from rightreasons.study.planner import plan_runs
+from rightreasons.study.runs import plan_runs
 from rightreasons.study.selection import Rows, Selected, select
 from rightreasons.study.sweep import run
 

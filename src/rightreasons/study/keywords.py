@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
+from rightreasons import families
 from rightreasons.errors import SettingError
-from rightreasons.families import refuse_unknown, settings_of
+from rightreasons.families import refuse_unknown
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -27,11 +28,16 @@ def full(given: Mapping[str, Any], *functions: Callable[..., Any], where: str, w
     where : the table, as errors name it
     without : keywords of the functions that are not the file's to set
     """
-    left_out = set(without)
-    known = {key: value for key, value in settings_of(*functions).items() if key not in left_out}
+    known = settings_of(*functions, without=without)
     refuse_unknown(given, known, where)
     refuse_wrong_types(given, *functions, where=where)
     return {**known, **given}
+
+
+def settings_of(*functions: Callable[..., Any], without: Iterable[str] = ()) -> dict[str, Any]:
+    """The keywords of functions with their defaults, but for those in `without`."""
+    left_out = set(without)
+    return {key: value for key, value in families.settings_of(*functions).items() if key not in left_out}
 
 
 def refuse_wrong_types(given: Mapping[str, Any], *functions: Callable[..., Any], where: str) -> None:

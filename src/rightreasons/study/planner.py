@@ -1,19 +1,17 @@
-"""A study.toml → the plan of a study: cohorts, audits, and units with every setting resolved.
+"""A scheme of models → the plan of a study: the models that audits ask for join it, and every unit gets an id.
 
-The id of a unit changes when its numbers could, so that nothing is mistaken for what another plan made. This file plans models
-that are trained here; `brought.py` plans, with the same `Planner`, the one that was trained elsewhere.
+The id of a unit changes when its numbers could, so that nothing is mistaken for what another plan made. `runs.py` makes the
+scheme of models that are trained here, `brought.py` that of a model that was trained elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import itertools
 import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +19,17 @@ import rightreasons
 from rightreasons import families, measurements
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
-from rightreasons.extraction import extract
 from rightreasons.families import refuse_unknown, suggest
 from rightreasons.files import write, write_json
+from rightreasons.findings import file_name
 from rightreasons.models import batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.stats.resampling import task_rng
-from rightreasons.study import cohorts, curves, engines, over_models, severities
-from rightreasons.study.file import Audit, Regime, StudyFile, TrainingSet, parsed, read_text
+from rightreasons.study import cohorts, curves, over_models, severities
+from rightreasons.study.file import Regime, StudyFile, TrainingSet
 from rightreasons.study.folder import PLAN, Study
-from rightreasons.study.keywords import full, refuse_wrong_values
-from rightreasons.study.performance import performance
 from rightreasons.study.plan import BROUGHT, DATA, FORMAT, PLAIN, AuditPlan, Calibration, CohortPlan, Driver, Plan, Unit
-from rightreasons.study.references import References, planned_audit, with_groups
+from rightreasons.study.references import References
 from rightreasons.study.trainings import (
     DECODING,
     Draft,
@@ -47,161 +43,53 @@ from rightreasons.study.trainings import (
 )
 
 LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
-NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
 
 
-def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
-    """The study of models that are trained here, from a study.toml or from the folder of a study."""
-    if source.is_dir():
-        known = Study.open(source).plan
-        text, base, page = read_text(source / "study.toml"), Path(known.base), {"depth": known.depth, "command": known.command}
-    else:
-        text, base, page = read_text(source), source.parent.absolute(), {}
-    file = parsed(text, source, base)
-    name = file.name or (source.stem if source.suffix == ".toml" else folder.name)
-    return plan_runs(file, folder, text, {"name": name, "base": str(base), **page}, save=save)
+@dataclass(frozen=True)
+class BroughtNetwork:
+    """The network that every unit of a scheme has, where a model was brought.
 
-
-def plan_runs(file: StudyFile, folder: Path, text: str, named: Mapping[str, str], *, save: bool = True) -> Study:
-    """The study of a file with [[runs]].
-
-    Parameters
+    Attributes
     ----------
-    text : the file as it is kept in the study's folder
-    named : fields of the plan that are no numbers: name, base, and what the page says of the command
+    unit : the id of the brought model's own unit
+    weights : what the trainings of other units begin with, see `plan.Unit`
+    refusal : audit → why nothing is trained for it; empty where the audit itself will say
+    compared : unit → fingerprint of the models that are there already to compare with
     """
-    if file.model is not None:
-        raise SettingError("the study.toml has [model], a model that is there already: run rightreasons audit STUDY.toml")
-    data = cohorts.with_roles(cohorts.data_of(file, folder), file.seed, trains=True)
-    inside = {DATA: data, **cohorts.training_sets(file, data, folder)}
-    outside = cohorts.external_cohorts(file, folder)
-    rows = with_groups(file.audits or {}, {**inside, **outside})
-    planner = Planner(file, folder, rows, set(outside))
-    study = Study(folder, planner.plan(named))
-    if save:
-        save_plan(study, rows, text)
-    return study
 
-
-def save_plan(study: Study, rows: Mapping[str, Cohort], text: str) -> None:
-    """Write the cohorts, study.toml and, last, plan.json."""
-    for name, cohort in rows.items():
-        cohort.save(study.folder / "cohorts" / f"{name}.parquet")
-    write(study.folder / "study.toml", text)
-    write_json(study.folder / PLAN, study.plan.model_dump(mode="json"))
-
-
-def default_folder(source: Path) -> Path:
-    """Where a study goes when nobody says: `rightreasons-<name>` in the current folder."""
-    if source.is_dir():
-        return source
-    name = parsed(read_text(source), source).name or source.stem
-    if Path(name).name != name:
-        raise SettingError(f"{source} name is {name!r}; expected is a name without folders, or say --out")
-    return Path(f"rightreasons-{name}")
-
-
-def code_version() -> dict[str, str]:
-    """The package's version and, where it is run from a repository of its own, the commit."""
-    home = Path(rightreasons.__file__).parent
-    try:
-        # `ls-files` first: a package inside some other project's environment has no commit of its own.
-        subprocess.run(["git", "ls-files", "--error-unmatch", "__init__.py"], cwd=home, capture_output=True, check=True)
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=home, capture_output=True, check=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {"version": rightreasons.__version__, "commit": ""}
-    return {"version": rightreasons.__version__, "commit": head.stdout.strip()}
-
-
-def hash_of(data: Any) -> str:
-    return hashlib.blake2b(json.dumps(data, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
-
-
-# ---- the plan ------------------------------------------------------------------------------------------------------------
+    classifier: Classifier
+    unit: str
+    weights: str
+    refusal: Mapping[str, str]
+    compared: Mapping[str, str]
 
 
 @dataclass
-class Planner:
-    """A file resolved against its rows.
+class Scheme:
+    """The models of a study before audits have asked for more, and the settings that all of them share.
 
     Attributes
     ----------
     rows : cohorts by name, the data first; training sets for reference models join them
     external : names of those from elsewhere
+    points : what is known of every unit; `regimes` are their ways to train
+    threads : of every training, which change its last bits
     """
 
     file: StudyFile
     folder: Path
     rows: dict[str, Cohort]
     external: set[str]
+    points: list[Point]
+    regimes: dict[str, Regime]
+    audits: dict[str, AuditPlan]
+    driver: Driver
+    engine_settings: dict[str, Any]
+    threads: int | None
+    extraction: dict[str, Any]
+    performance: dict[str, Any]
+    brought: BroughtNetwork | None = None
     _cohorts: dict[str, CohortPlan] = field(default_factory=dict)
-
-    def plan(self, named: Mapping[str, str]) -> Plan:
-        """The whole plan; `named` are its fields that decide no number."""
-        points = self.points()
-        audits = self.audits(_axes(points))
-        references = self.references()
-        drafts = self.drafts(points, audits, references)
-        units, calibrations = self.units(drafts, audits)
-        return Plan(
-            **named,
-            seed=self.file.seed,
-            code=code_version(),
-            engine=self.file.engine,
-            engine_settings=self.engine_settings,
-            driver=self.driver,
-            decoding={key: self.file.train.get(key) for key in DECODING},
-            extract=self.extraction,
-            performance=self.performance,
-            axes=_axes(points),
-            audits=audits,
-            curves={name: curves.read(name, table, _axes(points)) for name, table in self.file.curves.items()},
-            **over_models.read(self.file, list(self.regimes)),
-            cohorts={name: self.cohort(name) for name in self.rows},
-            references=references.added,
-            severities=calibrations,
-            notes=self.notes(references),
-            units=units,
-            measured=hash_of(self.deciding(audits)),
-        )
-
-    # ---- settings of the whole study -----------------------------------------------------------------------------------
-
-    @cached_property
-    def driver(self) -> Driver:
-        own = {key: value for key, value in self.file.engine_settings.items() if key in Driver.model_fields}
-        return refuse_wrong_values(Driver, own, "[engine_settings]")
-
-    @cached_property
-    def engine_settings(self) -> dict[str, Any]:
-        engine = families.member("study.engines", self.file.engine).Engine
-        given = {key: value for key, value in self.file.engine_settings.items() if key not in Driver.model_fields}
-        refuse_unknown(given, [*families.settings_of(engine), *Driver.model_fields], "[engine_settings]")
-        return engines.settings_of(self.file.engine, given)
-
-    @property
-    def threads(self) -> int | None:
-        """Threads of every training, which change its last bits."""
-        return self.engine_settings.get("threads", 1)
-
-    @cached_property
-    def extraction(self) -> dict[str, Any]:
-        return full(self.file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
-
-    @cached_property
-    def performance(self) -> dict[str, Any]:
-        return full(self.file.performance, performance, where="[performance]", without=("seed",))
-
-    @cached_property
-    def regimes(self) -> dict[str, Regime]:
-        """The ways to train that the file names."""
-        return dict(self.file.regimes) or {PLAIN: Regime()}
-
-    def deciding(self, audits: Mapping[str, AuditPlan]) -> list[Any]:
-        """What decides a measurement beside the unit itself."""
-        outside = {name: self.cohort(name).hash for name in self.rows if name in self.external}
-        audited = {name: audit.model_dump() for name, audit in audits.items()}
-        return [measurements.FORMAT, self.file.seed, self.performance, audited, outside]
 
     def cohort(self, name: str) -> CohortPlan:
         """A cohort as the plan describes it; its images are hashed once."""
@@ -209,95 +97,73 @@ class Planner:
             self._cohorts[name] = cohorts.planned(self.rows[name], self.folder, name in self.external)
         return self._cohorts[name]
 
-    def audits(self, axes: Mapping[str, Any]) -> dict[str, AuditPlan]:
-        tables = {"groups": Audit()} if self.file.audits is None else self.file.audits
-        return {name: planned_audit(name, table, self.rows[DATA], axes) for name, table in tables.items()}
-
-    def notes(self, references: References) -> list[str]:
-        """What the plan has made of the file, in words."""
-        return [*cohorts.described(self.rows, list(self.file.cohorts)), *references.notes]
-
-    # ---- units ---------------------------------------------------------------------------------------------------------
-
-    def points(self) -> list[Point]:
-        """Every combination of the lists of every grid; what is no list is the same for all."""
-        tables: dict[str, Mapping[str, Any]] = {"architecture": self.file.architectures, "regime": self.regimes}
-        found = []
-        for number, grid in enumerate(self.file.runs):
-            where = f"[[runs]] {number + 1}"
-            whole = {**{key: list(table) for key, table in tables.items()}, "seed": self.file.seed, **grid}
-            lists = {key: _values(key, value) for key, value in whole.items()}
-            for key, table in tables.items():
-                for name in lists[key]:
-                    if name not in table:
-                        raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), table)}")
-            for seed in lists["seed"]:
-                if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-                    raise SettingError(f"{where} seed is {seed!r}; expected is a whole number from 0, or a list of them")
-            axes = tuple(key for key in sorted(grid) if len(lists[key]) > 1 and key not in (*tables, "seed"))
-            for values in itertools.product(*lists.values()):
-                point = dict(zip(lists, values, strict=True))
-                found.append(Point(point.pop("architecture"), point.pop("regime"), point.pop("seed"), point, axes, where))
-        return found
+    # ---- the models that audits ask for --------------------------------------------------------------------------------
 
     def references(self) -> References:
         """What is added for audits that compare with other models."""
-        is_planted = self.file.data is not None and self.file.data.world is not None
-        return References(self.file.references, self.rows[DATA], self.training_set, is_planted, dict(self.regimes), self.rows)
+        is_planted = self.brought is None and self.file.data is not None and self.file.data.world is not None
+        return References(
+            self.file.references,
+            self.rows[DATA],
+            self._training_set,
+            is_planted,
+            dict(self.regimes),
+            self.rows,
+            start="" if self.brought is None else BROUGHT,
+            refusal={} if self.brought is None else self.brought.refusal,
+        )
 
-    def training_set(self, name: str, way: TrainingSet) -> Cohort:
+    def _training_set(self, name: str, way: TrainingSet) -> Cohort:
         return cohorts.training_set(name, way, self.rows[DATA], self.folder, self.file.seed)
 
-    def drafts(self, points: list[Point], audits: Mapping[str, AuditPlan], references: References) -> list[Draft]:
-        """The units of the grid and those that audits ask for, whose roles are filled in."""
-        units = [(point, self.draft(point, references.regimes)) for point in points]
+    def drafts(self, references: References) -> list[Draft]:
+        """The units of the scheme and those that audits ask for, whose roles are filled in."""
+        units = [(point, self._draft(point, references.regimes)) for point in self.points]
         own = list(units)
-        for name, audit in audits.items():
+        for name, audit in self.audits.items():
             for point in references.add(name, audit, own):
-                units.append((point, self.draft(point, references.regimes)))
+                units.append((point, self._draft(point, references.regimes)))
         drafts = [draft for _, draft in units]
         refuse_unnamed(drafts, references.regimes)
         _try_building(drafts)
-        return self.batched(drafts)
+        return self._batched(drafts)
 
-    def draft(self, point: Point, regimes: Mapping[str, Regime]) -> Draft:
-        """What a point of a grid means, every default filled in."""
+    def _draft(self, point: Point, regimes: Mapping[str, Regime]) -> Draft:
+        """What a point means, every default filled in."""
         regime = regimes[point.regime]
         cohort = str(point.settings.get("cohort", regime.cohort))
         training = [name for name in self.rows if name not in self.external]
         if cohort not in training:
             where = point.where if "cohort" in point.settings else f"[regimes.{point.regime}]"
             raise SettingError(f"{where} cohort = {cohort!r} is no training set; {suggest(cohort, training)}")
-        settings = training_settings(point, regime, self.file.train)
-        settings["seed"] = point.seed
-        if regime.method == PLAIN:
-            settings["regime"] = self.regime_of(point)
-        start, references = needed_regimes(point.regime, regime, regimes)
-        values = outputs_of(settings.get("target"), self.rows[cohort])
-        return Draft(
+        draft = Draft(
             architecture=point.architecture,
             regime=point.regime,
             seed=point.seed,
             cohort=cohort,
             method=regime.method,
-            start=start,
-            references=references,
+            start="",
+            references={},
             axes={key: point.settings[key] for key in point.axes},
-            load=self.loading(point, values),
-            train=settings,
+            load={},
+            train={},
             extract={key: self.extraction[key] for key in ("batch", "chunk")},
             threads=self.threads,
             rows=self.cohort(cohort).hash,
-            weights=self.weights,
         )
+        if regime.method == BROUGHT:
+            return draft
+        start, references = needed_regimes(point.regime, regime, regimes)
+        settings = {**training_settings(point, regime, self.file.train), "seed": point.seed}
+        if regime.method == PLAIN:
+            settings["regime"] = point.regime if self.brought is None else PLAIN
+        values = outputs_of(settings.get("target"), self.rows[cohort])
+        trained = replace(draft, start=start, references=references, train=settings)
+        if self.brought is not None:
+            return replace(trained, weights=self.brought.weights)
+        return replace(trained, load=self._loading(point, values))
 
-    weights = "given"  # see plan.Unit
-
-    def regime_of(self, point: Point) -> str:
-        """What the card of a model says of how it was trained."""
-        return point.regime
-
-    def loading(self, point: Point, values: tuple[Any, ...]) -> dict[str, Any]:
+    def _loading(self, point: Point, values: tuple[Any, ...]) -> dict[str, Any]:
         """Full settings of Classifier.load, `model` being the specification."""
         name, table = point.architecture, self.file.architectures[point.architecture]
         if table.model is None:
@@ -306,7 +172,7 @@ class Planner:
         classes = {} if "num_classes" in table.keywords else {"num_classes": len(values), "classes": list(values)}
         return {**usual, **classes, "model": table.model, **table.keywords}
 
-    def batched(self, drafts: list[Draft]) -> list[Draft]:
+    def _batched(self, drafts: list[Draft]) -> list[Draft]:
         """Mark the units that train as one batched model; each names all members, because they may change its last bits."""
         if self.driver.batched is False:
             return drafts
@@ -326,7 +192,7 @@ class Planner:
         first = members[0]
         if (first.start and first.weights == "given") or "stopping" in first.train or len(members) < 2:
             return False
-        network = self.network(first)
+        network = load(first.load, first.seed) if self.brought is None else self.brought.classifier
         reason = batched.refusal(network)
         if self.driver.batched is True:
             if reason:
@@ -334,14 +200,12 @@ class Planner:
             return True
         return not reason and batched.is_small(network)
 
-    def network(self, draft: Draft) -> Classifier:
-        """The network that a unit trains."""
-        return load(draft.load, draft.seed)
+    # ---- ids -----------------------------------------------------------------------------------------------------------
 
-    def units(self, drafts: list[Draft], audits: Mapping[str, AuditPlan]) -> tuple[dict[str, Unit], dict[str, Calibration]]:
+    def units(self, drafts: list[Draft]) -> tuple[dict[str, Unit], dict[str, Calibration]]:
         """Units by id, those first that others need, and the calibration of severities with the ids of its models."""
         table = self.file.severities
-        calibration = None if table is None else severities.asked(table, self.points())
+        calibration = None if table is None else severities.asked(table, self.points)
         needs: dict[str, set[str]] = {}
         for draft in drafts:
             needs.setdefault(draft.regime, set()).update(filter(None, (draft.start, *draft.references.values())))
@@ -350,27 +214,97 @@ class Planner:
         order = {regime: number for number, regime in enumerate(in_order(needs))}
         named: dict[tuple[str, str], dict[str, Draft]] = {}
         units: dict[str, Unit] = {}
-        for draft in sorted(drafts, key=lambda draft: order[draft.regime]):
-            full_draft = draft
+        for planned in sorted(drafts, key=lambda draft: order[draft.regime]):
+            draft = planned
             if calibration is not None and severities.are_wanted(draft.train):
-                full_draft = replace(draft, train={**draft.train, "severities": calibration.placed(named).file})
+                draft = replace(planned, train={**planned.train, "severities": calibration.placed(named).file})
             start = start_of(draft, named) if draft.start else ""
-            name, unit = self.identified(full_draft, start, references_of(draft, named))
-            named.setdefault((draft.regime, draft.architecture), {})[name] = full_draft
+            name, unit = self._identified(draft, start, references_of(draft, named))
+            named.setdefault((draft.regime, draft.architecture), {})[name] = draft
             units[name] = unit
         placed = {} if calibration is None else {"": calibration.placed(named)}
-        for audit in audits.values():
+        for audit in self.audits.values():
             if placed and severities.are_wanted(audit.settings):
                 audit.settings["severities"] = placed[""].file
         return dict(sorted(units.items())), placed
 
-    def identified(self, draft: Draft, start: str, references: dict[str, list[str]]) -> tuple[str, Unit]:
-        """A unit with its id: a readable name and a hash of everything that decides its numbers."""
-        settings = "".join(f"-{key}={value}" for key, value in draft.axes.items())
+    def _identified(self, draft: Draft, start: str, references: dict[str, list[str]]) -> tuple[str, Unit]:
+        """A unit with its id: a readable name and a hash of everything that decides its numbers.
+
+        Where a model was brought there is one of it, and what it is compared with lies beside it, named by what it is.
+        """
         content = _content_hash(draft, start, references)
-        name = f"{draft.architecture}-{draft.regime}-s{draft.seed}{settings}-{content[:8]}"
         unit = Unit(**{**asdict(draft), "start": start, "references": references, "hash": content})
-        return "".join(c if c.isalnum() or c in "-_=." else "_" for c in name), unit
+        if self.brought is None:
+            settings = "".join(f"-{key}={value}" for key, value in draft.axes.items())
+            name = f"{draft.architecture}-{draft.regime}-s{draft.seed}{settings}-{content[:8]}"
+            return "".join(c if c.isalnum() or c in "-_=." else "_" for c in name), unit
+        if draft.regime == BROUGHT:
+            return self.brought.unit, unit.model_copy(update={"place": "."})
+        seed = str(draft.seed) if draft.method == BROUGHT else f"s{draft.seed}"
+        scales = "".join(f"{scale:+g}" for scale in draft.axes.values())
+        name = file_name(f"{draft.regime}-{seed}{scales}")
+        return name, unit.model_copy(update={"place": f"references/{name}"})
+
+    # ---- the whole -----------------------------------------------------------------------------------------------------
+
+    def plan(self, units: dict[str, Unit], calibrations: dict[str, Calibration], references: References, **named: Any) -> Plan:
+        """The plan of all this; `named` are its fields that decide no number."""
+        axes = axes_of(self.points)
+        return Plan(
+            seed=self.file.seed,
+            code=code_version(),
+            engine=self.file.engine,
+            engine_settings=self.engine_settings,
+            driver=self.driver,
+            decoding={key: self.file.train.get(key) for key in DECODING},
+            extract=self.extraction,
+            performance=self.performance,
+            axes=axes,
+            audits=self.audits,
+            curves={name: curves.read(name, table, axes) for name, table in self.file.curves.items()},
+            **over_models.read(self.file, list(self.regimes)),
+            cohorts={name: self.cohort(name) for name in self.rows},
+            references=references.added,
+            severities=calibrations,
+            units=units,
+            measured=hash_of(self._deciding()),
+            **named,
+        )
+
+    def _deciding(self) -> list[Any]:
+        """What decides a measurement beside the unit itself."""
+        outside = {name: self.cohort(name).hash for name in self.rows if name in self.external}
+        audited = {name: audit.model_dump() for name, audit in self.audits.items()}
+        deciding = [measurements.FORMAT, self.file.seed, self.performance, audited, outside]
+        if self.brought is not None:  # its unit has no id that would change with the model, the rows or this package
+            model, data = self.brought.classifier.fingerprint, self.cohort(DATA).hash
+            deciding += [model, data, self.extraction, rightreasons.__version__, dict(self.brought.compared)]
+        return deciding
+
+
+def save_plan(study: Study, rows: Mapping[str, Cohort], text: str) -> None:
+    """Write the cohorts, study.toml and, last, plan.json."""
+    for name, cohort in rows.items():
+        cohort.save(study.folder / "cohorts" / f"{name}.parquet")
+    write(study.folder / "study.toml", text)
+    write_json(study.folder / PLAN, study.plan.model_dump(mode="json"))
+
+
+def code_version() -> dict[str, str]:
+    """The package's version and, where it is run from a repository of its own, the commit."""
+    home = Path(rightreasons.__file__).parent
+    try:
+        # `ls-files` first: a package inside some other project's environment has no commit of its own.
+        subprocess.run(["git", "ls-files", "--error-unmatch", "__init__.py"], cwd=home, capture_output=True, check=True)
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=home, capture_output=True, check=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {"version": rightreasons.__version__, "commit": ""}
+    return {"version": rightreasons.__version__, "commit": head.stdout.strip()}
+
+
+def hash_of(data: Any) -> str:
+    return hashlib.blake2b(json.dumps(data, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 # ---- what the planner uses -----------------------------------------------------------------------------------------------
@@ -394,7 +328,7 @@ def outputs_of(target: str | None, cohort: Cohort) -> tuple[Any, ...]:
     return attribute.levels
 
 
-def _axes(points: list[Point]) -> dict[str, list[Any]]:
+def axes_of(points: list[Point]) -> dict[str, list[Any]]:
     """The settings in which units differ, each with its values in the order of the file."""
     found: dict[str, list[Any]] = {}
     for point in points:
@@ -403,15 +337,6 @@ def _axes(points: list[Point]) -> dict[str, list[Any]]:
             if point.settings[key] not in values:
                 values.append(point.settings[key])
     return found
-
-
-def _values(key: str, value: Any) -> list[Any]:
-    """The values of an axis; `scale = {number = 25, largest = 3.0}` is a sweep of gradient scales around 0."""
-    if key == "scale" and isinstance(value, Mapping):
-        scales = families.member("mitigations", "gradient_scaling").scales
-        if value and value.keys() <= families.settings_of(scales).keys():
-            return [float(f"{scale:.3g}") for scale in scales(**value)]
-    return value if isinstance(value, list) else [value]
 
 
 def _try_building(drafts: list[Draft]) -> None:

@@ -17,7 +17,7 @@ from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
 from rightreasons.study.folder import DONE, FAILED, RUN, Study, locked, now
 from rightreasons.study.live import Watch, duration
-from rightreasons.study.planner import default_folder, plan
+from rightreasons.study.runs import default_folder, plan
 from rightreasons.study.tasks import Graph, tasks, uncalibrated
 
 POLL_SECONDS = 0.5
