@@ -14,7 +14,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from rightreasons.errors import SettingError
 
@@ -54,7 +54,11 @@ def with_settings(kind: type) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """
     defaults = kind()
     names = [field.name for field in dataclasses.fields(kind)]
-    keywords = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, n)) for n in names]
+    hints = get_type_hints(kind)
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=hints[name])
+        for name in names
+    ]
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(function)

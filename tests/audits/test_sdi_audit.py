@@ -478,7 +478,7 @@ def test_the_page_has_bars_components_ablations_and_the_gallery(file, tmp_path):
 
 
 def test_files_that_are_something_else_are_refused(file, tmp_path):
-    with pytest.raises(SettingError, match="calibration"):
+    with pytest.raises(SettingError, match="calibrate"):
         read_severities(str(tmp_path / "none.json"))
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DataError, match="holds no severities"):

@@ -105,7 +105,7 @@ def test_a_unit_starts_from_the_same_architecture_seed_and_axes(tmp_path: Path, 
         for key in ("architecture", "seed", "cohort", "axes"):
             assert getattr(start, key) == getattr(own, key)
         assert study.waits_for(unit) == (own.start,)
-        assert f"train (after {own['start']})" in dry_run(study).set_index("unit").loc[unit, "missing"]
+        assert f"train (after {own.start})" in dry_run(study).set_index("unit").loc[unit, "missing"]
 
 
 def test_an_axis_of_its_own_does_not_part_a_unit_from_its_start(tmp_path: Path, text: str) -> None:

@@ -157,10 +157,12 @@ def test_severities_are_calibrated_before_anybody_reads_them(tmp_path: Path) -> 
 
 
 def test_every_unit_is_trained_and_measured_with_the_same_severities(study: Study) -> None:
-    assert study.severities is not None and study.severities.is_file()
-    told = json.loads(study.severities.read_text())
+    (calibration,) = study.plan.severities.values()
+    severities = study.folder / calibration.file
+    assert severities.is_file()
+    told = json.loads(severities.read_text())
     assert {o["operator"] for o in told["operators"]} == {"border", "grain"}
-    assert study.settings("sdi")["severities"] == str(study.severities)
+    assert study.settings("sdi")["severities"] == str(severities)
     arrays = [study.evidence(unit).arrays("test") for unit in study.units]
     assert all(set(arrays[0]) == set(other) for other in arrays)
     assert all(study.measurement(unit, "sdi").calibrated for unit in study.units)

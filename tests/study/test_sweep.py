@@ -24,6 +24,7 @@ from rightreasons.findings import Finding
 from rightreasons.study import Study, mlflow_log
 from rightreasons.study.engines import Task
 from rightreasons.study.live import Watch, duration
+from rightreasons.study.plan import Plan
 from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, estimate, planned, sweep, tasks
 from rightreasons.study.unit import SILENT
@@ -197,7 +198,7 @@ def test_batched_units_wait_for_their_group(study: Study) -> None:
 def test_large_cohorts_are_split_after_training(study: Study) -> None:
     told = read_json(study.folder / "plan.json")
     told["driver"]["split_rows"], told["extract"]["chunk"] = 16, 16
-    split = Study(study.folder / "elsewhere", told)
+    split = Study(study.folder / "elsewhere", Plan(**told))
     unit = study.units[0]
     graph = tasks(split, [unit])
     (first,) = graph.ready()

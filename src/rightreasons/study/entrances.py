@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rightreasons import errors, families
+from rightreasons import families
 from rightreasons.audits import Models
 from rightreasons.audits import audit_all as audit_evidence
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
 from rightreasons.study.file import Depth, StudyFile, read
-from rightreasons.study.folder import FAILED, Study
 
 if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
@@ -215,24 +214,10 @@ def _audit(brought: Brought, say: Callable[[str], None]) -> list[Finding]:
     from rightreasons.study.sweep import run
 
     study = brought.study()
-    run(study, say=say)
-    _raise_failure(study)
-    return study.concluded()
+    return run(study, say=say).concluded()
 
 
 def _opened(references: Mapping[str, Sequence[str | os.PathLike[str]]]) -> dict[str, list[Classifier]]:
     from rightreasons.models.classifier import Classifier
 
     return {role: [Classifier.open(Path(folder)) for folder in folders] for role, folders in references.items() if folders}
-
-
-def _raise_failure(study: Study) -> None:
-    """An error of the tested model's own work ends the audit, as the error that it was."""
-    unit = study.plan.brought
-    if study.status(unit) != FAILED:
-        return
-    error = study.run(unit)["error"]
-    kind = getattr(errors, error["type"], None)
-    if kind is None:
-        raise RuntimeError(f"the audit failed:\n{error['traceback']}")
-    raise kind(error["message"])

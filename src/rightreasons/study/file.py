@@ -323,6 +323,8 @@ def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> st
         return f"{within} has no setting {key!r}; {suggest(str(key), _known(path[:-1]))}"
     if error["type"] == "missing":
         return f"{within} needs {key}: {_meaning(path)}"
+    if path[:1] == ["pairs"] and key == "of":
+        return f'{within} of is {_shown(error["input"])}: give two regimes, of = ["baseline", "changed"]'
     if path[2:3] == ["roles"]:
         example = '{regime = "erm", lr = "*"}'
         return f"{within} {key} is {_shown(error['input'])}: give a regime, a list of them, or conditions such as {example}"

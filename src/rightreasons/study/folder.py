@@ -147,7 +147,7 @@ class Study:
 
     def needs(self, unit: str | None = None) -> list[Need]:
         """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
-        found = {Need("test", name, "logits"): None for name in ("test", *self.external(unit))}
+        found: dict[Need, None] = {}
         for name, audit in self.plan.audits.items():
             played = None if unit is None else self.roles(unit, name)
             if played == ():
@@ -155,6 +155,8 @@ class Study:
             for need in needs_of([audit.method], {audit.method: self.settings(name)}):
                 if played is None or need.role in played:
                     found[need] = None
+        for name in ("test", *self.external(unit)):
+            found[Need("test", name, "logits")] = None
         return list(found)
 
     def roles(self, unit: str, audit: str) -> tuple[str, ...]:

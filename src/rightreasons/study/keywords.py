@@ -104,7 +104,8 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Keyword → its type, as far as the names in the annotations can be resolved."""
     found = {}
     try:
-        resolved = typing.get_type_hints(inspect.unwrap(function))
+        written = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
+        resolved = typing.get_type_hints(written)
     except (NameError, TypeError):  # names that are imported for type checkers alone
         resolved = {}
     for name, parameter in inspect.signature(function).parameters.items():

@@ -6,6 +6,7 @@ about it, and of the reference models that its audits compare it with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -227,7 +228,7 @@ class Plan(_Part):
             found["severities"] = {"": told}
         for kind in ("tables", "relations", "pairs"):
             found[kind] = {
-                name: {("by_construction" if key == "said" else key): value for key, value in table.items()}
+                name: _renamed(table, "said", "by_construction") if isinstance(table, dict) else table
                 for name, table in found.get(kind, {}).items()
             }
         return found
@@ -240,3 +241,7 @@ class Plan(_Part):
     def external(self) -> tuple[str, ...]:
         """Cohorts from elsewhere."""
         return tuple(name for name, cohort in self.cohorts.items() if cohort.external)
+
+
+def _renamed(table: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {(new if key == old else key): value for key, value in table.items()}

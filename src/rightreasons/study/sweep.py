@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from rightreasons import errors
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
 from rightreasons.study import mlflow_log
@@ -50,6 +51,7 @@ def run(study: Study, *, retry_failed: bool = True, say: Callable[[str], None] =
         say(note)
     if study.plan.brought:
         _work_here(study, todo)
+        _raise_failure(study)
     elif todo or uncalibrated(study):
         _drive(study, todo)
     conclude(study)
@@ -116,6 +118,18 @@ def _work_here(study: Study, todo: list[str]) -> None:
                 graph.done(task)
             else:
                 graph.drop(task)
+
+
+def _raise_failure(study: Study) -> None:
+    """An error of the brought model's own work ends the audit, as the error that it was."""
+    unit = study.plan.brought
+    if study.status(unit) != FAILED:
+        return
+    error = study.run(unit)["error"]
+    kind = getattr(errors, error["type"], None)
+    if kind is None:
+        raise RuntimeError(f"the audit failed:\n{error['traceback']}")
+    raise kind(error["message"])
 
 
 def _drive(study: Study, todo: list[str]) -> None:

@@ -341,6 +341,8 @@ class _Run:
         named, needs = self._named(), self.study.needs(self.unit)
         arrays = sorted({f"{need.cohort}: {need.array}" for need in needs})
         wanted = {"arrays": arrays, "cohorts": {name: cohort.fingerprint for name, cohort in named.items()}}
+        if self.study.plan.brought:  # no id of a unit would change with its labels and attributes
+            wanted["rows"] = self.study.plan.cohorts[self.plan.cohort].hash
         if self.plan.method == BROUGHT:
             wanted["model"] = self._model_of(self.unit).fingerprint
         marker = self.folder / EXTRACTED
@@ -348,8 +350,9 @@ class _Run:
             return
         began, classifier = time.perf_counter(), self._classifier()
         place = self.folder / "evidence"
-        if (place / "zarr.json").exists() and _is_of_other_rows(Evidence.open(place), named):
-            shutil.rmtree(place)  # a cohort has changed: what was said of its old rows can be made again
+        is_made_here = not self.study.plan.brought
+        if is_made_here and (place / "zarr.json").exists() and _is_of_other_rows(Evidence.open(place), named):
+            shutil.rmtree(place)  # an external cohort has changed: what was said of its old rows can be made again
         self._join_pieces(classifier, named)
         evidence = extract(classifier, named, needs, out=place, **self._extraction(classifier))
         for name in evidence.cohorts:

@@ -93,7 +93,7 @@ class Severities:
 
     @classmethod
     def read(cls, path: str | Path) -> Severities:
-        content = stored.read(path, FORMAT, "severities", "make them with rightreasons.extraction.severities")
+        content = stored.read(path, FORMAT, "severities", "make them with rightreasons.extraction.severities.calibrate")
         content["operators"] = tuple(Severity(**operator) for operator in content["operators"])
         content["pictures"] = tuple((str(name), float(severity), str(png)) for name, severity, png in content["pictures"])
         return cls(**content)
