@@ -134,11 +134,7 @@ class Evidence:
         """
         if path is not None and (Path(path) / "zarr.json").exists():
             there = cls.open(path)
-            if there.card.model != card.model:
-                raise EvidenceError(
-                    f"{path} holds the evidence of {there.card.name} (model {there.card.model}) and not of {card.name} "
-                    f"(model {card.model}): choose another folder"
-                )
+            there.refuse_other_model(card.name, card.model)
             there._update(card, training, frozenset(used))
             return there
         store: Any = _Memory() if path is None else str(path)
@@ -165,6 +161,14 @@ class Evidence:
         head = Head.from_arrays(dict(np.load(folder / "head.npz"))) if (folder / "head.npz").exists() else None
         training = Cohort.read(folder / "training.parquet", name="train") if (folder / "training.parquet").exists() else None
         return cls(group, cohorts, head, training, frozenset(np.load(folder / "used.npz")["ids"].tolist()))
+
+    def refuse_other_model(self, name: str, fingerprint: str) -> None:
+        """Refuse a folder that holds what another model said."""
+        if self.card.model != fingerprint:
+            raise EvidenceError(
+                f"{self.path} holds the evidence of {self.card.name} (model {self.card.model}) and not of {name} "
+                f"(model {fingerprint}): choose another folder"
+            )
 
     @classmethod
     def from_arrays(

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import rightreasons as rr  # noqa: E402
 from rightreasons.case import Sheet, cases  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
-from rightreasons.errors import SettingError  # noqa: E402
+from rightreasons.errors import EvidenceError, SettingError  # noqa: E402
 from rightreasons.extraction import named_cohorts  # noqa: E402
 from rightreasons.study import brought as brought_model  # noqa: E402
 from rightreasons.study.data_sheet import association, cramers_v, sheet_of  # noqa: E402
@@ -127,6 +127,25 @@ def test_a_brought_checkpoint_needs_starting_weights_and_rows_need_a_split(world
     assert "training rows unknown" in oscar.not_run
     with pytest.raises(SettingError, match="did you mean 'quick'"):
         rr.audit_all(brought, world, out=tmp_path / "c", depth="quik", say=silent)
+
+
+def test_another_model_in_the_same_folder_is_refused_and_changes_nothing(world, cnn, tmp_path):
+    given = {"audits": ["groups"], "settings": {"groups": {"B": 50}}, "out": tmp_path, "say": silent}
+    rr.audit_all(cnn, world, **given)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other = rr.Classifier.load("rightreasons.models.small:small_cnn", width=4, rng=np.random.default_rng(5), **NETWORK)
+    with pytest.raises(EvidenceError, match="choose another folder"):
+        rr.audit_all(other, world, **given)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_brought_model_is_a_study_of_one_unit(world, cnn, tmp_path):
+    rr.audit_all(cnn, world, audits=["groups"], settings={"groups": {"B": 50}}, out=tmp_path, say=silent)
+    study = rr.Study.open(tmp_path)
+    (unit,) = study.units
+    assert (study.plan.brought, study.status(unit), study.path(unit)) == (unit, "done", tmp_path)
+    assert study.plan.units[unit].method == "brought" and len(study.table) == 1
+    assert [finding.name for finding in study.concluded()] == ["groups"]
 
 
 def test_external_rows_are_described_beside(world, cnn, tmp_path):

@@ -33,7 +33,7 @@ def wrong(text: str) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("seed = -1", "seed is -1; expected is greater than or equal to 0"),
+        ("seed = -1", "seed is -1; expected is a number from 0"),
         ('seed = "abc"', 'seed is "abc"; expected is a whole number'),
         ("seed = [1]", "seed is [1]; expected is a whole number"),
         ("seed = 1.9", "seed is 1.9; expected is a whole number"),

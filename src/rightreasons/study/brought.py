@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.evidence import Evidence
 from rightreasons.extraction import extract, named_cohorts
 from rightreasons.extraction.severities import calibrate
 from rightreasons.families import refuse_unknown
@@ -84,6 +85,8 @@ class Brought:
 
     def study(self) -> Study:
         """The planned study; plan.json and the cohorts are written to its folder."""
+        if (self.folder / "evidence" / "zarr.json").exists():  # before anything in the folder is changed
+            Evidence.open(self.folder / "evidence").refuse_other_model(self.name, self.classifier.fingerprint)
         rows = with_roles(self.data, self.file.seed, trains=self.data.has("train"))
         selected = select(self.file.audits, Rows(rows, named_cohorts(rows, self.file.seed), self.classifier))
         scheme = self._scheme(rows, selected)

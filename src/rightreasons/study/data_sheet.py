@@ -54,7 +54,8 @@ def sheet_of_study(study: Study, trained_on: Mapping[str, str]) -> Sheet:
     ----------
     trained_on : model, as findings name it → its training rows
     """
-    plan, text = study.plan, (study.folder / "study.toml").read_text()
+    plan, file = study.plan, study.folder / "study.toml"
+    text = file.read_text() if file.is_file() else ""
     if plan.brought:
         evidence = study.evidence(plan.brought)
         rows = study.held.data if study.held.data is not None else study.cohort(DATA)

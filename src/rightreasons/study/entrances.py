@@ -14,7 +14,7 @@ from rightreasons.audits import audit_all as audit_evidence
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
-from rightreasons.study.file import Depth, StudyFile, read
+from rightreasons.study.file import Depth, StudyFile, naming, read
 
 if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
@@ -139,7 +139,8 @@ def audit_study(
     from rightreasons.study.runs import default_folder
 
     file = read(Path(source))
-    return audit_file(file, Path(out) if out is not None else default_folder(Path(source)), depth=depth, say=say)
+    with naming(Path(source)):
+        return audit_file(file, Path(out) if out is not None else default_folder(Path(source)), depth=depth, say=say)
 
 
 def audit_file(file: StudyFile, folder: Path, *, depth: Depth | None = None, say: Callable[[str], None] = print) -> list[Finding]:

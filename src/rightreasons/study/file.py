@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -240,6 +241,17 @@ def checked(tables: Mapping[str, Any], source: str) -> StudyFile:
     return file
 
 
+@contextmanager
+def naming(source: Path) -> Iterator[None]:
+    """Errors about a table ("[train] epochs is …") name the file that it stands in."""
+    try:
+        yield
+    except SettingError as error:
+        if not str(error).startswith("["):
+            raise
+        raise SettingError(f"{source} {error}") from error
+
+
 def schema() -> str:
     """The JSON Schema of a study.toml, for editors."""
     return json.dumps(StudyFile.model_json_schema(), indent=1) + "\n"
@@ -299,6 +311,7 @@ def _without_none(value: Any) -> Any:
 # ---- errors --------------------------------------------------------------------------------------------------------------
 
 EXPECTED = {
+    "string_too_short": "a text that is not empty",
     "string_type": "a text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -328,6 +341,8 @@ def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> st
     if path[2:3] == ["roles"]:
         example = '{regime = "erm", lr = "*"}'
         return f"{within} {key} is {_shown(error['input'])}: give a regime, a list of them, or conditions such as {example}"
+    if error["type"] == "greater_than_equal":
+        return f"{within} {key} is {_shown(error['input'])}; expected is a number from {error['ctx']['ge']}"
     expected = EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     return f"{within} {key} is {_shown(error['input'])}; expected is {expected}"
 

@@ -284,10 +284,11 @@ class Scheme:
 
 
 def save_plan(study: Study, rows: Mapping[str, Cohort], text: str) -> None:
-    """Write the cohorts, study.toml and, last, plan.json."""
+    """Write the cohorts, study.toml (if there is a text) and, last, plan.json."""
     for name, cohort in rows.items():
         cohort.save(study.folder / "cohorts" / f"{name}.parquet")
-    write(study.folder / "study.toml", text)
+    if text:  # a model and rows in memory have no file that could say them again
+        write(study.folder / "study.toml", text)
     write_json(study.folder / PLAN, study.plan.model_dump(mode="json"))
 
 

@@ -12,7 +12,7 @@ from rightreasons.errors import SettingError
 from rightreasons.extraction import extract
 from rightreasons.families import refuse_unknown, suggest
 from rightreasons.study import cohorts, engines
-from rightreasons.study.file import Audit, Regime, StudyFile, parsed, read_text
+from rightreasons.study.file import Audit, Regime, StudyFile, naming, parsed, read_text
 from rightreasons.study.folder import Study
 from rightreasons.study.keywords import full, refuse_wrong_types, refuse_wrong_values
 from rightreasons.study.performance import performance
@@ -33,7 +33,8 @@ def plan(source: Path, folder: Path, *, save: bool = True) -> Study:
         text, base, page = read_text(source), source.parent.absolute(), {}
     file = parsed(text, source, base)
     name = file.name or (source.stem if source.suffix == ".toml" else folder.name)
-    return plan_runs(file, folder, text, {"name": name, "base": str(base), **page}, save=save)
+    with naming(source):
+        return plan_runs(file, folder, text, {"name": name, "base": str(base), **page}, save=save)
 
 
 def plan_runs(file: StudyFile, folder: Path, text: str, named: Mapping[str, str], *, save: bool = True) -> Study:
