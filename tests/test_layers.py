@@ -61,8 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mitigations": {"extraction", "models", "audits", "data", "evidence", "head", "partitions", "remedy", "stats"},
     # the drivers
     "study": {
-        "audits", "case", "data", "evidence", "extraction", "findings", "measurements", "mitigations", "models", "report",
-        "stats",
+        "audits", "case", "data", "evidence", "extraction", "findings", "measurements", "mitigations", "models", "remedy",
+        "report", "stats",
     },
     "gate": {"case", "findings"},
     "__init__": {"audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "report", "study"},

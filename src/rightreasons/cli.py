@@ -448,6 +448,8 @@ def mitigate(
     from rightreasons import mitigations
     from rightreasons.report import report as write
     from rightreasons.stats.resampling import task_rng
+    from rightreasons.study.folder import save_findings
+    from rightreasons.study.repair import before_and_after
 
     chosen = _mitigation_settings(method, settings, shared)
     references = {"baseline": baseline or [], "attribute": attribute_model or []}
@@ -467,7 +469,8 @@ def mitigate(
     before = str(old.card.get("name") or old.name)
     new.card["name"] = f"{before} + {method}"
     new.save(out / "model")
-    findings = _before_and_after(old, new, cohort, out, seed, shared)
+    findings = before_and_after(old, new, cohort, out, seed=seed, extraction=_where(shared))
+    save_findings(findings, out)
     page = write(findings, out / "report.html", title=f"{before} before and after {method}", subtitle=f"{manifest}")
     _show(findings, page)
     console.print(f"the new model is in {escape(str(out / 'model'))}: audit it with --model {escape(str(out / 'model'))}")
@@ -785,43 +788,6 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _before_and_after(
-    old: Classifier, new: Classifier, cohort: Cohort, out: Path, seed: int, shared: dict[str, Any]
-) -> list[Finding]:
-    """What changed on the test rows, and what both models do there; everything is kept under `out`."""
-    from rightreasons import remedy
-    from rightreasons.audits import audit_all, needs_of
-    from rightreasons.extraction import extract as run
-
-    audits = ("groups", "flips")
-    models = {"before": old, "after": new}
-    evidence = {
-        when: run(model, cohort, needs_of(audits), out=out / "evidence" / when, seed=seed, **_where(shared))
-        for when, model in models.items()
-    }
-    told = new.card["mitigation"]
-    names = cohort.attributes or (None,)
-    findings: list[Finding] = [
-        remedy.remedy(
-            evidence["before"],
-            evidence["after"],
-            attribute=name,
-            seed=seed,
-            name="remedy" if len(names) == 1 else f"remedy-{name}",
-            mitigation=told,
-        )
-        for name in names
-    ]
-    own = remedy.own_finding(told, model=str(new.card["name"]), of=str(old.card.get("name") or old.name))
-    findings += [] if own is None else [own]
-    for when, seen in evidence.items():
-        for finding in audit_all(seen, audits=audits, seed=seed):
-            findings.append(finding.model_copy(update={"name": f"{finding.name}-{when}"}))
-    for finding in findings:
-        finding.save(out)
-    return findings
 
 
 def _show_changes(before: Path, after: Path, out: Path) -> None:
