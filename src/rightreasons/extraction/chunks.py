@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,14 @@ class CohortArrays:
 
     def make(self, asked: Sequence[str]) -> None:
         """Make and keep those of the arrays that are not finished."""
+        if not asked or not len(self.cohort):
+            return
         finished = self.evidence.arrays(self.name)
-        makers = {array: self.makers[array].fitted(self.evidence) for array in asked if array not in finished}
-        if makers and len(self.cohort):
-            _Making(self, makers).run()
+        unfinished = [array for array in asked if array not in finished]
+        begun = {array: self.evidence.begun(self.name, array) for array in unfinished}
+        makers = {array: _fitted(self.makers[array], self.evidence) for array in unfinished}
+        if makers:
+            _Making(self, makers, begun).run()
 
 
 def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
@@ -57,31 +61,33 @@ def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
     return maker.fit is not None or any(is_late(arrays, other) for other in maker.arrays if "/" not in other)
 
 
+def _fitted(maker: Maker, evidence: Evidence) -> Maker:
+    """One that is made from whole arrays, with these at hand."""
+    return maker if maker.fit is None else replace(maker, make=maker.fit(evidence), fit=None)
+
+
 class _Making:
     """Arrays that are made in one go over the images: their chunks on disk, and which of them are still missing."""
 
-    def __init__(self, of: CohortArrays, makers: Mapping[str, Maker]) -> None:
+    def __init__(self, of: CohortArrays, makers: Mapping[str, Maker], begun: Mapping[str, zarr.Array | None]) -> None:
         self.of, self.makers = of, makers
         self.evidence, self.name, self.cohort, self.feed = of.evidence, of.name, of.cohort, of.feed
         self.columns = {array: _columns(of.makers, array, of.evidence, of.cohort) for array in makers}
         self.labels = _labels(of.evidence, of.name, of.cohort, [a for a, maker in makers.items() if "label" in maker.reads])
-        self.all_rows = View(of.evidence, of.name, np.arange(len(of.cohort)))
         self.chunks = -(-len(of.cohort) // of.feed.chunk)
         self.stored: dict[str, zarr.Array] = {}
-        for array in makers:  # what was begun with other batches or chunks is refused here, before anything runs
-            begun = of.evidence.begun(of.name, array)
-            if begun is not None:
-                self.stored[array] = self._begin(array, begun.shape[1:], begun.dtype)
+        for array, part in begun.items():  # what was begun with other batches or chunks is refused here, before anything runs
+            if part is not None:
+                self.stored[array] = self._begin(array, part.shape[1:], part.dtype)
         self.missing = {array: self._missing(array) for array in makers}
 
     def run(self) -> None:
         todo = sorted(set().union(*self.missing.values()))
         # The last chunk alone may be ragged, so every batch holds the rows that it holds in an undisturbed run.
         order = np.concatenate([np.arange(rows.start, rows.stop) for rows in map(self._rows, todo)])
-        feed = self._images(order)
-        with closing(feed), torch.inference_mode():
-            what = f"extract {self.name} ({self.evidence.card.name})"
-            size = min(self.feed.chunk, len(self.cohort))
+        what = f"extract {self.name} ({self.evidence.card.name})"
+        size = min(self.feed.chunk, len(self.cohort))
+        with closing(self._images(order)) as feed, torch.inference_mode():
             for chunk in track(todo, what, done=self.chunks - len(todo), each=size, unit="images"):
                 self._make_chunk(chunk, feed)
 
@@ -90,7 +96,7 @@ class _Making:
         now = {array: maker for array, maker in self.makers.items() if chunk in self.missing[array]}
         values: dict[str, list[np.ndarray]] = {array: [] for array in now}
         notes: dict[str, dict[str, Any]] = {array: {} for array in now}
-        earlier = {array: _stored_rows(self.all_rows, self.stored, array, rows) for array in _read_by(now) if array not in now}
+        earlier = {array: self._stored_rows(array, rows) for array in _read_by(now) if array not in now}
         for _ in range(-(-(rows.stop - rows.start) // self.feed.batch)):
             numbers, x = next(feed)
             batch = self._pass(numbers, x, {array: part[numbers - rows.start] for array, part in earlier.items()})
@@ -105,6 +111,11 @@ class _Making:
         label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
         arrays = {array: torch.from_numpy(part).to(x.device) for array, part in earlier.items()}
         return Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
+
+    def _stored_rows(self, array: str, rows: slice) -> np.ndarray:
+        """Rows of an array that was made earlier, or whose chunk was."""
+        stored = self.stored[array] if array in self.stored else self.evidence.array(self.name, array)
+        return np.asarray(stored[rows])
 
     def _keep(self, array: str, chunk: int, values: np.ndarray, notes: Mapping[str, Any]) -> None:
         rows = self._rows(chunk)
@@ -159,12 +170,6 @@ def _columns(arrays: Mapping[str, Maker], array: str, evidence: Evidence, cohort
 
 def _read_by(makers: Mapping[str, Maker]) -> list[str]:
     return list(dict.fromkeys(other for maker in makers.values() for other in maker.arrays if "/" not in other))
-
-
-def _stored_rows(everything: View, stored: Mapping[str, zarr.Array], array: str, rows: slice) -> np.ndarray:
-    """Rows of an array that was made earlier, or whose chunk was."""
-    held = stored[array] if array in stored else everything._array(array)
-    return np.asarray(held[rows])
 
 
 def _notes(array: zarr.Array) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,17 @@ from rightreasons.errors import CheckpointError, ModelError, SettingError
 from rightreasons.head import Head, outputs_for
 from rightreasons.models import loading
 from rightreasons.models.cut import Cut, find_cut
-from rightreasons.models.forward import layer, run, vector
-from rightreasons.models.head_layers import ACTIVATIONS, TensorLayer, evaluate, read_layers, to_data, torch_head
+from rightreasons.models.forward import run, vector
+from rightreasons.models.head_layers import (
+    ACTIVATIONS,
+    TensorLayer,
+    averaged,
+    evaluate,
+    read_layers,
+    to_data,
+    torch_head,
+    with_one_output,
+)
 
 __all__ = ["Classifier", "outputs_for", "torch_head"]
 
@@ -284,6 +294,20 @@ class Classifier:
         self.module.to(device)
         return self
 
+    @contextmanager
+    def evaluating(self, device: str | torch.device) -> Iterator[None]:
+        """Inside, the network is on a device and in evaluation mode; afterwards everything is as it was."""
+        home = self.device
+        modes = [(module, module.training) for module in self.module.modules()]
+        try:
+            self.to(device)
+            self.module.eval()
+            yield
+        finally:
+            self.to(home)
+            for module, mode in modes:
+                module.training = mode
+
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.module.parameters()
 
@@ -405,25 +429,10 @@ class Classifier:
             if name.endswith("()"):
                 layers.append(TensorLayer("activation", {}, name[:-2]))
             else:
-                layers += read_layers(layer(self.module, name), name)
+                layers += read_layers(self.module.get_submodule(name), name)
         if self.cut.reads:
-            layers = [_averaged(layers, self.cut.reads)]
-        return layers if raw else self._picking(layers)
-
-    def _picking(self, layers: list[TensorLayer]) -> list[TensorLayer]:
-        weighted = next(each for each in reversed(layers) if each.kind != "activation").tensors["weight"]
-        width = len(weighted)
-        if self.output is None and width > 1:
-            return layers
-        pick = torch.zeros(2, width, device=weighted.device, dtype=weighted.dtype)
-        pick[1, self.output or 0] = 1
-        last = layers[-1]
-        if last.kind == "linear":
-            return [
-                *layers[:-1],
-                last._replace(tensors={"weight": pick @ last.tensors["weight"], "bias": pick @ last.tensors["bias"]}),
-            ]
-        return [*layers, TensorLayer("linear", {"weight": pick, "bias": pick.new_zeros(2)})]
+            layers = [averaged(layers, self.cut.reads)]
+        return layers if raw else with_one_output(layers, self.output)
 
     def _picked(self, output: Tensor) -> Tensor:
         if self.output is None and output.shape[1] > 1:
@@ -435,17 +444,6 @@ class Classifier:
         if self.cut.spatial_activation:
             maps = ACTIVATIONS[self.cut.spatial_activation](maps)
         return maps.movedim(-1, 1) if self.cut.spatial_last else maps
-
-
-def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
-    """The mean of linear layers side by side, as one linear layer of the concatenated features."""
-    blocks = []
-    for point in range(max(reads) + 1):
-        blocks.append(
-            torch.stack([each.tensors["weight"] for each, at in zip(layers, reads) if at == point]).sum(0) / len(layers)
-        )
-    bias = torch.stack([each.tensors["bias"] for each in layers]).mean(0)
-    return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
 
 
 def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Module:
