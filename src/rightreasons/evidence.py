@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -379,6 +379,11 @@ class Evidence:
         """The array of a recipe, finished or not; None where it was never begun."""
         group, key = self._cohort_group(cohort), _key(str(Recipe.parse(name)))
         return self._writable(group, key) if key in group else None
+
+    def unfinished(self, cohort: str, names: Iterable[str]) -> dict[str, zarr.Array | None]:
+        """Those of the named arrays that are not finished: what has been begun of each, None where nothing has."""
+        finished = self.arrays(cohort)
+        return {name: self.begun(cohort, name) for name in names if name not in finished}
 
     def put(self, cohort: str, name: str, values: np.ndarray, **made_from: Any) -> None:
         """Store a whole array."""

@@ -60,15 +60,18 @@ def extract(
     if chunk % batch:
         raise SettingError(f"chunk={chunk} is not a multiple of batch={batch}: the bits of a resumed extraction would differ")
     named = named_cohorts(cohorts, seed)
-    wanted = wanted_arrays(needs, named, classifier)
-    refuse_other_classes(classifier, named)
+    card = card_of(classifier)
     known = training if training is not None else _training(classifier, named)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    evidence = Evidence.create(out, card_of(classifier), head=classifier.head_data, training=known, used=classifier.used)
-    for name in wanted:
-        evidence.add(name, named[name])
+    wanted = wanted_arrays(needs, named, classifier)
+    refuse_other_classes(classifier, named)
+    evidence = Evidence.create(out, card, head=classifier.head_data, training=known, used=classifier.used)
     feed = Feed(batch, chunk, workers, cache)
-    cohort_arrays = [CohortArrays(classifier, evidence, name, named[name], wanted[name], feed) for name in wanted]
+    cohort_arrays = []
+    for name, makers in wanted.items():
+        evidence.add(name, named[name])
+        unfinished = evidence.unfinished(name, makers)
+        cohort_arrays.append(CohortArrays(classifier, evidence, name, named[name], makers, unfinished, feed))
     with on_threads(threads), classifier.evaluating(place):
         for late in (False, True):  # what is made from whole arrays comes when these are whole
             for one in cohort_arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
 from rightreasons.errors import DataError, EvidenceError
 from rightreasons.evidence import Evidence, View, missing_chunks
-from rightreasons.models.batches import batches
+from rightreasons.models.batches import Pixels, batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.passes import Maker, Pass
 from rightreasons.progress import track
@@ -34,25 +34,21 @@ class Feed:
 
 @dataclass(frozen=True)
 class CohortArrays:
-    """One cohort of the evidence of one model, and how each of its arrays is made."""
+    """One cohort of the evidence of one model, how each of its arrays is made, and what has been begun of the unfinished ones."""
 
     classifier: Classifier
     evidence: Evidence
     name: str
     cohort: Cohort
     makers: Mapping[str, Maker]
+    unfinished: Mapping[str, zarr.Array | None]
     feed: Feed
 
     def make(self, asked: Sequence[str]) -> None:
         """Make and keep those of the arrays that are not finished."""
-        if not asked or not len(self.cohort):
-            return
-        finished = self.evidence.arrays(self.name)
-        unfinished = [array for array in asked if array not in finished]
-        begun = {array: self.evidence.begun(self.name, array) for array in unfinished}
-        makers = {array: _fitted(self.makers[array], self.evidence) for array in unfinished}
-        if makers:
-            _Making(self, makers, begun).run()
+        makers = {array: _fitted(self.makers[array], self.evidence) for array in asked if array in self.unfinished}
+        if makers and len(self.cohort):
+            _Making(self, makers).run()
 
 
 def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
@@ -69,16 +65,17 @@ def _fitted(maker: Maker, evidence: Evidence) -> Maker:
 class _Making:
     """Arrays that are made in one go over the images: their chunks on disk, and which of them are still missing."""
 
-    def __init__(self, of: CohortArrays, makers: Mapping[str, Maker], begun: Mapping[str, zarr.Array | None]) -> None:
+    def __init__(self, of: CohortArrays, makers: Mapping[str, Maker]) -> None:
         self.of, self.makers = of, makers
         self.evidence, self.name, self.cohort, self.feed = of.evidence, of.name, of.cohort, of.feed
         self.columns = {array: _columns(of.makers, array, of.evidence, of.cohort) for array in makers}
         self.labels = _labels(of.evidence, of.name, of.cohort, [a for a, maker in makers.items() if "label" in maker.reads])
         self.chunks = -(-len(of.cohort) // of.feed.chunk)
         self.stored: dict[str, zarr.Array] = {}
-        for array, part in begun.items():  # what was begun with other batches or chunks is refused here, before anything runs
-            if part is not None:
-                self.stored[array] = self._begin(array, part.shape[1:], part.dtype)
+        for array in makers:  # what was begun with other batches or chunks is refused here, before anything runs
+            begun = of.unfinished[array]
+            if begun is not None:
+                self.stored[array] = self._begin(array, begun.shape[1:], begun.dtype)
         self.missing = {array: self._missing(array) for array in makers}
 
     def run(self) -> None:
@@ -87,7 +84,10 @@ class _Making:
         order = np.concatenate([np.arange(rows.start, rows.stop) for rows in map(self._rows, todo)])
         what = f"extract {self.name} ({self.evidence.card.name})"
         size = min(self.feed.chunk, len(self.cohort))
-        with closing(self._images(order)) as feed, torch.inference_mode():
+        pixels = None
+        if self.feed.cache is not None:
+            pixels = Facts(self.feed.cache, self.cohort, self.of.classifier.geometry, workers=self.feed.workers).pixels()
+        with closing(self._images(order, pixels)) as feed, torch.inference_mode():
             for chunk in track(todo, what, done=self.chunks - len(todo), each=size, unit="images"):
                 self._make_chunk(chunk, feed)
 
@@ -141,17 +141,17 @@ class _Making:
     def _rows(self, chunk: int) -> slice:
         return slice(chunk * self.feed.chunk, min((chunk + 1) * self.feed.chunk, len(self.cohort)))
 
-    def _images(self, order: np.ndarray) -> Any:
-        classifier, cache, workers = self.of.classifier, self.feed.cache, self.feed.workers
-        pixels = None if cache is None else Facts(cache, self.cohort, classifier.geometry, workers=workers).pixels()
-        return batches(
+    def _images(self, order: np.ndarray, pixels: Pixels | None) -> Generator[tuple[np.ndarray, torch.Tensor], None, None]:
+        """Row numbers and images, batch by batch; nothing is decoded before the first is asked for."""
+        classifier = self.of.classifier
+        yield from batches(
             self.cohort,
             classifier.geometry,
             classifier.mean,
             classifier.std,
             batch=self.feed.batch,
             order=order,
-            workers=workers,
+            workers=self.feed.workers,
             pixels=pixels,
             device=classifier.device,
         )
