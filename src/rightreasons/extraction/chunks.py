@@ -99,18 +99,15 @@ class _Making:
         earlier = {array: self._stored_rows(array, rows) for array in _read_by(now) if array not in now}
         for _ in range(-(-(rows.stop - rows.start) // self.feed.batch)):
             numbers, x = next(feed)
-            batch = self._pass(numbers, x, {array: part[numbers - rows.start] for array, part in earlier.items()})
+            label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
+            arrays = {array: torch.from_numpy(part[numbers - rows.start]).to(x.device) for array, part in earlier.items()}
+            batch = Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
             for array, maker in now.items():
                 batch.arrays[array] = maker(batch).float()
                 values[array].append(batch.arrays[array].cpu().numpy())
                 notes[array] |= batch.notes.get(array, {})
         for array, parts in values.items():
             self._keep(array, chunk, np.concatenate(parts), notes[array])
-
-    def _pass(self, numbers: np.ndarray, x: torch.Tensor, earlier: Mapping[str, np.ndarray]) -> Pass:
-        label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
-        arrays = {array: torch.from_numpy(part).to(x.device) for array, part in earlier.items()}
-        return Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
 
     def _stored_rows(self, array: str, rows: slice) -> np.ndarray:
         """Rows of an array that was made earlier, or whose chunk was."""

@@ -370,21 +370,14 @@ class Classifier:
         module : the network to put the weights into, for one that was wrapped and has no factory to be built by
         """
         folder = Path(folder)
-        if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
-            raise ModelError(
-                f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
-            )
-        told = json.loads((folder / "model.json").read_text())
-        if told.get("format") != FORMAT:
-            raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
-        geometry = Geometry(**_tuples(told["geometry"]))
+        told = _told_in(folder)
         if module is None:
-            module = _rebuilt(folder, told, geometry)
+            module = _rebuilt(folder, told)
         loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
         made = cls(
             module.eval(),
-            Cut(**_tuples(told["cut"])),
-            geometry=geometry,
+            Cut(**told["cut"]),
+            geometry=Geometry(**told["geometry"]),
             **{key: told[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
         )
         if made.fingerprint != told["fingerprint"]:
@@ -446,7 +439,19 @@ class Classifier:
         return maps.movedim(-1, 1) if self.cut.spatial_last else maps
 
 
-def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Module:
+def _told_in(folder: Path) -> dict[str, Any]:
+    """What `model.json` says of a saved classifier."""
+    if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
+        raise ModelError(
+            f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
+        )
+    told: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    if told.get("format") != FORMAT:
+        raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
+    return {**told, "geometry": _tuples(told["geometry"]), "cut": _tuples(told["cut"])}
+
+
+def _rebuilt(folder: Path, told: dict[str, Any]) -> nn.Module:
     recipe = told["recipe"]
     if recipe is None:
         raise ModelError(
@@ -456,8 +461,8 @@ def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Modul
     built = loading.build(
         recipe["spec"],
         num_classes=recipe["num_classes"],
-        size=geometry.size,
-        channels=geometry.channels,
+        size=told["geometry"]["size"],
+        channels=told["geometry"]["channels"],
         settings=recipe["settings"],
     )
     return built.module.module if isinstance(built.module, Classifier) else built.module
