@@ -25,7 +25,7 @@ from rightreasons.errors import CheckpointError, ModelError, SettingError
 from rightreasons.head import Head, outputs_for
 from rightreasons.models import loading
 from rightreasons.models.cut import Cut, find_cut
-from rightreasons.models.forward import run, vector
+from rightreasons.models.forward import run, vector, with_one_logit
 from rightreasons.models.head_layers import (
     ACTIVATIONS,
     TensorLayer,
@@ -236,12 +236,12 @@ class Classifier:
 
     def logits(self, x: Tensor) -> Tensor:
         """(n, C) of the network itself."""
-        return self._picked(run(self.module, x)[1])
+        return with_one_logit(run(self.module, x)[1], self.output)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d) features and (n, C) logits of one forward pass."""
         found, output = run(self.module, x, self.cut.features)
-        return torch.cat([vector(t) for t in found], dim=1), self._picked(output)
+        return torch.cat([vector(t) for t in found], dim=1), with_one_logit(output, self.output)
 
     def spatial(self, x: Tensor) -> Tensor:
         """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
@@ -251,7 +251,7 @@ class Classifier:
     def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
         """The outputs of named layers and the logits of one forward pass, on one graph."""
         found, output = run(self.module, x, [f"{name}:output" for name in layers])
-        return dict(zip(layers, found)), self._picked(output)
+        return dict(zip(layers, found)), with_one_logit(output, self.output)
 
     @property
     def has_spatial(self) -> bool:
@@ -426,12 +426,6 @@ class Classifier:
         if self.cut.reads:
             layers = [averaged(layers, self.cut.reads)]
         return layers if raw else with_one_output(layers, self.output)
-
-    def _picked(self, output: Tensor) -> Tensor:
-        if self.output is None and output.shape[1] > 1:
-            return output
-        one = output[:, self.output or 0]
-        return torch.stack([torch.zeros_like(one), one], dim=1)
 
     def _channels_first(self, maps: Tensor) -> Tensor:
         if self.cut.spatial_activation:
