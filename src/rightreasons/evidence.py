@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -276,6 +276,35 @@ class Evidence:
         """Of the rows that arrays of this cohort were made from."""
         return str(self._fingerprints[cohort])
 
+    def array(self, cohort: str, name: str) -> zarr.Array:
+        """The whole array of a recipe; refused where it is unfinished, or made from other rows or by another model."""
+        recipe = str(Recipe.parse(name))
+        group = self._cohort_group(cohort)
+        where = f"in the evidence of {self.card.name} on cohort {cohort}"
+        if _key(recipe) not in group:
+            raise EvidenceError(
+                f"{recipe!r} is not {where} (it has {self._listed(cohort)}): {self._remedy('give it to from_arrays')}"
+            )
+        array = group[_key(recipe)]
+        if not isinstance(array, zarr.Array):
+            raise EvidenceError(f"{recipe!r} {where} is not an array")
+        if array.attrs["cohort"] != self.fingerprint(cohort):
+            raise EvidenceError(
+                f"{recipe!r} {where} was made from rows {array.attrs['cohort']}, and the cohort is {self.fingerprint(cohort)}"
+            )
+        if array.attrs["model"] != self.card.model:
+            raise EvidenceError(f"{recipe!r} {where} was made by model {array.attrs['model']} and not by {self.card.model}")
+        if len(missing_chunks(array)):
+            raise EvidenceError(
+                f"{recipe!r} {where} is not finished ({len(missing_chunks(array))} chunks missing): extract again"
+            )
+        stored: dict[str, Any] = array.attrs.asdict()
+        for column, made in stored["reads"].items():
+            now = self._cohorts[cohort].column_hash(column)
+            if now != made:
+                raise EvidenceError(f"{recipe!r} {where} read column {column} ({made}), which has changed ({now}): extract again")
+        return array
+
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, cohort: Cohort) -> None:
@@ -355,6 +384,11 @@ class Evidence:
         group, key = self._cohort_group(cohort), _key(str(Recipe.parse(name)))
         return self._writable(group, key) if key in group else None
 
+    def unfinished(self, cohort: str, names: Iterable[str]) -> dict[str, zarr.Array | None]:
+        """Those of the named arrays that are not finished: what has been begun of each, None where nothing has."""
+        finished = self.arrays(cohort)
+        return {name: self.begun(cohort, name) for name in names if name not in finished}
+
     def put(self, cohort: str, name: str, values: np.ndarray, **made_from: Any) -> None:
         """Store a whole array."""
         rows = len(self._cohorts[self._known(cohort)])
@@ -430,7 +464,7 @@ class View:
 
     def __getitem__(self, array: str) -> np.ndarray:
         if not len(self._rows):
-            return np.asarray(self._array(array)[:0])
+            return np.asarray(self.evidence.array(self.name, array)[:0])
         return np.concatenate([block for _, block in self.blocks(array)])
 
     def blocks(self, array: str, chunks: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -438,7 +472,7 @@ class View:
 
         Blocks come in the order of this view.
         """
-        stored = self._array(array)
+        stored = self.evidence.array(self.name, array)
         size = stored.chunks[0] * chunks
         ordered = bool((np.diff(self._rows) > 0).all())
         cuts = np.searchsorted(self._rows, np.arange(0, stored.shape[0] + size, size)) if ordered else [0, len(self)]
@@ -487,35 +521,6 @@ class View:
                 f"case {cohort.case[int(mixed.argmax())]!r} has images of different labels: one decision has one label"
             )
         return cohort.select(first, name=cohort.name), label[first], _mean_by(values, case, np.bincount(case))
-
-    def _array(self, name: str) -> zarr.Array:
-        recipe, evidence = str(Recipe.parse(name)), self.evidence
-        group = evidence._cohort_group(self.name)
-        where = f"in the evidence of {evidence.card.name} on cohort {self.name}"
-        if _key(recipe) not in group:
-            raise EvidenceError(
-                f"{recipe!r} is not {where} (it has {evidence._listed(self.name)}): {evidence._remedy('give it to from_arrays')}"
-            )
-        array = group[_key(recipe)]
-        if not isinstance(array, zarr.Array):
-            raise EvidenceError(f"{recipe!r} {where} is not an array")
-        if array.attrs["cohort"] != evidence.fingerprint(self.name):
-            raise EvidenceError(
-                f"{recipe!r} {where} was made from rows {array.attrs['cohort']}, "
-                f"and the cohort is {evidence.fingerprint(self.name)}"
-            )
-        if array.attrs["model"] != evidence.card.model:
-            raise EvidenceError(f"{recipe!r} {where} was made by model {array.attrs['model']} and not by {evidence.card.model}")
-        if len(missing_chunks(array)):
-            raise EvidenceError(
-                f"{recipe!r} {where} is not finished ({len(missing_chunks(array))} chunks missing): extract again"
-            )
-        stored: dict[str, Any] = array.attrs.asdict()
-        for column, made in stored["reads"].items():
-            now = evidence._cohorts[self.name].column_hash(column)
-            if now != made:
-                raise EvidenceError(f"{recipe!r} {where} read column {column} ({made}), which has changed ({now}): extract again")
-        return array
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import numpy as np
-
-from rightreasons.errors import NotRun
 from rightreasons.evidence import View
 from rightreasons.findings import Check, Estimate, Exhibit, Finding, Row, Verdict
-from rightreasons.stats.resampling import Interval
 
 M = TypeVar("M")
 
@@ -70,21 +66,7 @@ class Context:
 
     def finding(self, **content: Any) -> Finding:
         """A finding with everything that this context knows filled in."""
-        return Finding(
-            **{
-                "name": self.name,
-                "audit": self.audit,
-                "model": self.model,
-                "cohort": self.cohort,
-                "attribute": self.attribute,
-                "n_rows": self.n_rows,
-                "n_subjects": self.n_subjects,
-                "settings": dict(self.settings),
-                "seed": self.seed,
-                "seconds": self.seconds,
-                **content,
-            }
-        )
+        return Finding(**{**vars(self), **content})
 
 
 class Result(Protocol):
@@ -136,7 +118,8 @@ class OneModelResult(ABC, Generic[M]):
 
     def finding(self) -> Finding:
         m = self.first
-        return self.context.finding(
+        return Finding(
+            **vars(self.context),
             question=self.question,
             row=self.row,
             verdict=self.verdict,
@@ -145,34 +128,6 @@ class OneModelResult(ABC, Generic[M]):
             checks=self.checks(m),
             exhibits=self.exhibits(m),
         )
-
-
-def estimate(name: str, interval: Interval, row: Row, **more: Any) -> Estimate:
-    """An interval of the statistics as an estimate of a finding."""
-    return Estimate(
-        name=name,
-        value=interval.value,
-        low=interval.low,
-        high=interval.high,
-        level=interval.level,
-        reason=interval.reason,
-        row=row,
-        **more,
-    )
-
-
-def refuse_mixed_cases(view: View, attribute: str) -> None:
-    """A decision over several images has one attribute value, or the audit cannot say whose decision it was."""
-    if view.cohort.case is None:
-        return
-    seen: dict[str, float] = {}
-    a = view.cohort.attribute(attribute)
-    for case, value in zip(view.cohort.case, np.where(a.present, a.values, -1), strict=True):
-        if case and seen.setdefault(case, value) != value:
-            raise NotRun(
-                f"{attribute} differs between the images of case {case!r}, and one decision has one value: leave case= out, or "
-                "name an attribute of the case"
-            )
 
 
 def subjects_of(view: View) -> int | None:

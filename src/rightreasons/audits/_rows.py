@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightreasons.audits._contract import refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
-from rightreasons.evidence import Decisions, Evidence
+from rightreasons.evidence import Decisions, Evidence, View
 
 
 @dataclass(frozen=True)
@@ -54,3 +53,17 @@ def rows_with_values(evidence: Evidence, attribute: str | None) -> tuple[Audited
         raise NotRun(f"{named.name} is continuous: needs bins")
     rows = audited_rows(evidence, named.name)
     return rows, rows.attribute or named
+
+
+def refuse_mixed_cases(view: View, attribute: str) -> None:
+    """A decision over several images has one attribute value, or the audit cannot say whose decision it was."""
+    if view.cohort.case is None:
+        return
+    seen: dict[str, float] = {}
+    a = view.cohort.attribute(attribute)
+    for case, value in zip(view.cohort.case, np.where(a.present, a.values, -1), strict=True):
+        if case and seen.setdefault(case, value) != value:
+            raise NotRun(
+                f"{attribute} differs between the images of case {case!r}, and one decision has one value: leave case= out, or "
+                "name an attribute of the case"
+            )

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate, refuse_mixed_cases
+from rightreasons.audits._contract import Context, Need, OneModelResult, Role
+from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data import images
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import ImageError, NotRun
@@ -383,18 +384,18 @@ class Result(OneModelResult[Measurement]):
     def estimates(self, m: Measurement) -> list[Estimate]:
         mean = "mean change of probability" + (" towards the twin's label" if m.directed else "")
         found = [
-            estimate(mean, m.mean, ROW, unit="probability", n=m.n),
-            estimate("mean absolute change of probability", m.absolute, ROW, unit="probability", n=m.n),
-            estimate("decisions that flip", m.flips, ROW, unit="share", n=m.n),
+            Estimate.of(mean, m.mean, ROW, unit="probability", n=m.n),
+            Estimate.of("mean absolute change of probability", m.absolute, ROW, unit="probability", n=m.n),
+            Estimate.of("decisions that flip", m.flips, ROW, unit="share", n=m.n),
         ]
         if m.directed:
-            found.append(estimate("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
+            found.append(Estimate.of("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
         if m.drawn:
             note = (
                 f"to {m.drawn}, where most of it goes; decides nothing: near 0 the cue disturbs answers without drawing them "
                 "anywhere"
             )
-            found.append(estimate("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
+            found.append(Estimate.of("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
         return found
 
     def checks(self, m: Measurement) -> list[Check]:

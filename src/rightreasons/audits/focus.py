@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import ndimage
 
 from rightreasons.audits import _overlay as drawing
-from rightreasons.audits._contract import Context, Need, Role, estimate
+from rightreasons.audits._contract import Context, Need, Role
 from rightreasons.errors import DataError, EvidenceError, NotRun, SettingError
 from rightreasons.evidence import Evidence, Recipe, View
 from rightreasons.families import suggest, with_settings
@@ -430,7 +430,7 @@ def estimates(m: Measurement) -> tuple[Estimate, ...]:
 def _estimate(name: str, mean: Interval, n: int, m: Measurement) -> Estimate:
     if np.isnan(mean.value) and n == 0:
         mean = dataclasses.replace(mean, reason=_why_undefined(m))
-    return estimate(name, mean, ROW, unit="share", n=n)
+    return Estimate.of(name, mean, ROW, unit="share", n=n)
 
 
 def checks(m: Measurement) -> tuple[Check, ...]:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
-from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate
+from rightreasons.audits._contract import Context, Need, OneModelResult, Role
 from rightreasons.audits._rows import audited_rows
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
@@ -312,7 +312,7 @@ class Result(OneModelResult[Measurement]):
             if m.has(name):
                 heading = "Fairness (lower is fairer)" if name in FAIRNESS else "Performance"
                 shown = {"group": heading, "unit": _unit(name, m), "note": NOTES.get(name, ""), "n": m.metrics.rows(name)}
-                found.append(estimate(name, m.get(name), ROW, **shown))
+                found.append(Estimate.of(name, m.get(name), ROW, **shown))
         return found
 
     def checks(self, m: Measurement) -> list[Check]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import Context, Need, Role, estimate, refuse_mixed_cases
+from rightreasons.audits._contract import Context, Need, Role
+from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence, View
@@ -252,7 +253,7 @@ def _estimates(m: Measurement) -> list[Estimate]:
     inside, everywhere = "Within the label", "Over all rows"
 
     def shown(name: str, reading: Interval, group: str, note: str = "") -> Estimate:
-        return estimate(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
+        return Estimate.of(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
 
     found = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
     if m.continuous:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
-from rightreasons.audits._contract import Context, Need, OneModelResult, Role, estimate
+from rightreasons.audits._contract import Context, Need, OneModelResult, Role
 from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
@@ -208,7 +208,7 @@ class Result(OneModelResult[Measurement]):
 
     def estimates(self, m: Measurement) -> tuple[Estimate, ...]:
         p = None if np.isnan(m.p) else m.p
-        return (estimate("pull", m.pull, ROW, unit="probability", n=m.n, p=p, note=m.no_p),)
+        return (Estimate.of("pull", m.pull, ROW, unit="probability", n=m.n, p=p, note=m.no_p),)
 
     def checks(self, m: Measurement) -> tuple[Check, ...]:
         defined = not np.isnan(m.pull.low)

@@ -6,6 +6,7 @@ attributes, so that every view, and every cohort read back from disk, counts cla
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rightreasons.data import images, sampling
-from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, hash_of, read_table, text
+from rightreasons.data.schema import ID, Attribute, Kind, Schema, Table, frozen, read_table, text
 from rightreasons.data.sources import read_frame, write_frame
 from rightreasons.display import table
 from rightreasons.errors import DataError, NoAttribute, SettingError
@@ -546,3 +547,11 @@ class Cohort:
 
 def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
     return None if column is None else frozen(column[rows])
+
+
+def hash_of(values: Iterable[str]) -> str:
+    """One hash of texts and their order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for value in values:
+        digest.update(value.encode() + b"\x1e")
+    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -306,14 +305,6 @@ def text(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
-
-
-def hash_of(values: Iterable[str]) -> str:
-    """One hash of texts and their order."""
-    digest = hashlib.blake2b(digest_size=16)
-    for value in values:
-        digest.update(value.encode() + b"\x1e")
-    return digest.hexdigest()
 
 
 def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:

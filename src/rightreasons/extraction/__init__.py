@@ -9,8 +9,7 @@ severities  how strong SDI's operators may be, calibrated on a baseline
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -61,16 +60,19 @@ def extract(
     if chunk % batch:
         raise SettingError(f"chunk={chunk} is not a multiple of batch={batch}: the bits of a resumed extraction would differ")
     named = named_cohorts(cohorts, seed)
-    wanted = wanted_arrays(needs, named, classifier)
+    card = card_of(classifier)
     known = training if training is not None else _training(classifier, named)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    wanted = wanted_arrays(needs, named, classifier)
     refuse_other_classes(classifier, named)
-    evidence = Evidence.create(out, card_of(classifier), head=classifier.head_data, training=known, used=classifier.used)
-    with _running(classifier, place, threads):
-        for name in wanted:
-            evidence.add(name, named[name])
-        feed = Feed(batch, chunk, workers, cache)
-        cohort_arrays = [CohortArrays(classifier, evidence, name, named[name], wanted[name], feed) for name in wanted]
+    evidence = Evidence.create(out, card, head=classifier.head_data, training=known, used=classifier.used)
+    feed = Feed(batch, chunk, workers, cache)
+    cohort_arrays = []
+    for name, makers in wanted.items():
+        evidence.add(name, named[name])
+        unfinished = evidence.unfinished(name, makers)
+        cohort_arrays.append(CohortArrays(classifier, evidence, name, named[name], makers, unfinished, feed))
+    with on_threads(threads), classifier.evaluating(place):
         for late in (False, True):  # what is made from whole arrays comes when these are whole
             for one in cohort_arrays:
                 one.make([array for array in one.makers if is_late(one.makers, array) == late])
@@ -127,19 +129,3 @@ def _training(classifier: Classifier, named: Mapping[str, Cohort]) -> Cohort | N
         return None
     rows = np.array([i in classifier.used for i in train.id])
     return train.select(rows, name="train") if rows.any() else None
-
-
-@contextmanager
-def _running(classifier: Classifier, device: str, threads: int | None) -> Iterator[None]:
-    """The model on a device, evaluating, with so many threads; everything as it was afterwards."""
-    home = classifier.device
-    modes = [(module, module.training) for module in classifier.module.modules()]
-    with on_threads(threads):
-        try:
-            classifier.to(device)
-            classifier.module.eval()
-            yield
-        finally:
-            classifier.to(home)
-            for module, mode in modes:
-                module.training = mode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.data.facts import Facts
 from rightreasons.errors import DataError, EvidenceError
 from rightreasons.evidence import Evidence, View, missing_chunks
-from rightreasons.models.batches import batches
+from rightreasons.models.batches import Pixels, batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.passes import Maker, Pass
 from rightreasons.progress import track
@@ -34,19 +34,19 @@ class Feed:
 
 @dataclass(frozen=True)
 class CohortArrays:
-    """One cohort of the evidence of one model, and how each of its arrays is made."""
+    """One cohort of the evidence of one model, how each of its arrays is made, and what has been begun of the unfinished ones."""
 
     classifier: Classifier
     evidence: Evidence
     name: str
     cohort: Cohort
     makers: Mapping[str, Maker]
+    unfinished: Mapping[str, zarr.Array | None]
     feed: Feed
 
     def make(self, asked: Sequence[str]) -> None:
         """Make and keep those of the arrays that are not finished."""
-        finished = self.evidence.arrays(self.name)
-        makers = {array: self.makers[array].fitted(self.evidence) for array in asked if array not in finished}
+        makers = {array: _fitted(self.makers[array], self.evidence) for array in asked if array in self.unfinished}
         if makers and len(self.cohort):
             _Making(self, makers).run()
 
@@ -57,6 +57,11 @@ def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
     return maker.fit is not None or any(is_late(arrays, other) for other in maker.arrays if "/" not in other)
 
 
+def _fitted(maker: Maker, evidence: Evidence) -> Maker:
+    """One that is made from whole arrays, with these at hand."""
+    return maker if maker.fit is None else replace(maker, make=maker.fit(evidence), fit=None)
+
+
 class _Making:
     """Arrays that are made in one go over the images: their chunks on disk, and which of them are still missing."""
 
@@ -65,11 +70,10 @@ class _Making:
         self.evidence, self.name, self.cohort, self.feed = of.evidence, of.name, of.cohort, of.feed
         self.columns = {array: _columns(of.makers, array, of.evidence, of.cohort) for array in makers}
         self.labels = _labels(of.evidence, of.name, of.cohort, [a for a, maker in makers.items() if "label" in maker.reads])
-        self.all_rows = View(of.evidence, of.name, np.arange(len(of.cohort)))
         self.chunks = -(-len(of.cohort) // of.feed.chunk)
         self.stored: dict[str, zarr.Array] = {}
         for array in makers:  # what was begun with other batches or chunks is refused here, before anything runs
-            begun = of.evidence.begun(of.name, array)
+            begun = of.unfinished[array]
             if begun is not None:
                 self.stored[array] = self._begin(array, begun.shape[1:], begun.dtype)
         self.missing = {array: self._missing(array) for array in makers}
@@ -78,10 +82,12 @@ class _Making:
         todo = sorted(set().union(*self.missing.values()))
         # The last chunk alone may be ragged, so every batch holds the rows that it holds in an undisturbed run.
         order = np.concatenate([np.arange(rows.start, rows.stop) for rows in map(self._rows, todo)])
-        feed = self._images(order)
-        with closing(feed), torch.inference_mode():
-            what = f"extract {self.name} ({self.evidence.card.name})"
-            size = min(self.feed.chunk, len(self.cohort))
+        what = f"extract {self.name} ({self.evidence.card.name})"
+        size = min(self.feed.chunk, len(self.cohort))
+        pixels = None
+        if self.feed.cache is not None:
+            pixels = Facts(self.feed.cache, self.cohort, self.of.classifier.geometry, workers=self.feed.workers).pixels()
+        with closing(self._images(order, pixels)) as feed, torch.inference_mode():
             for chunk in track(todo, what, done=self.chunks - len(todo), each=size, unit="images"):
                 self._make_chunk(chunk, feed)
 
@@ -90,10 +96,12 @@ class _Making:
         now = {array: maker for array, maker in self.makers.items() if chunk in self.missing[array]}
         values: dict[str, list[np.ndarray]] = {array: [] for array in now}
         notes: dict[str, dict[str, Any]] = {array: {} for array in now}
-        earlier = {array: _stored_rows(self.all_rows, self.stored, array, rows) for array in _read_by(now) if array not in now}
+        earlier = {array: self._stored_rows(array, rows) for array in _read_by(now) if array not in now}
         for _ in range(-(-(rows.stop - rows.start) // self.feed.batch)):
             numbers, x = next(feed)
-            batch = self._pass(numbers, x, {array: part[numbers - rows.start] for array, part in earlier.items()})
+            label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
+            arrays = {array: torch.from_numpy(part[numbers - rows.start]).to(x.device) for array, part in earlier.items()}
+            batch = Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
             for array, maker in now.items():
                 batch.arrays[array] = maker(batch).float()
                 values[array].append(batch.arrays[array].cpu().numpy())
@@ -101,10 +109,10 @@ class _Making:
         for array, parts in values.items():
             self._keep(array, chunk, np.concatenate(parts), notes[array])
 
-    def _pass(self, numbers: np.ndarray, x: torch.Tensor, earlier: Mapping[str, np.ndarray]) -> Pass:
-        label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
-        arrays = {array: torch.from_numpy(part).to(x.device) for array, part in earlier.items()}
-        return Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
+    def _stored_rows(self, array: str, rows: slice) -> np.ndarray:
+        """Rows of an array that was made earlier, or whose chunk was."""
+        stored = self.stored[array] if array in self.stored else self.evidence.array(self.name, array)
+        return np.asarray(stored[rows])
 
     def _keep(self, array: str, chunk: int, values: np.ndarray, notes: Mapping[str, Any]) -> None:
         rows = self._rows(chunk)
@@ -130,17 +138,17 @@ class _Making:
     def _rows(self, chunk: int) -> slice:
         return slice(chunk * self.feed.chunk, min((chunk + 1) * self.feed.chunk, len(self.cohort)))
 
-    def _images(self, order: np.ndarray) -> Any:
-        classifier, cache, workers = self.of.classifier, self.feed.cache, self.feed.workers
-        pixels = None if cache is None else Facts(cache, self.cohort, classifier.geometry, workers=workers).pixels()
-        return batches(
+    def _images(self, order: np.ndarray, pixels: Pixels | None) -> Generator[tuple[np.ndarray, torch.Tensor], None, None]:
+        """Row numbers and images, batch by batch; nothing is decoded before the first is asked for."""
+        classifier = self.of.classifier
+        yield from batches(
             self.cohort,
             classifier.geometry,
             classifier.mean,
             classifier.std,
             batch=self.feed.batch,
             order=order,
-            workers=workers,
+            workers=self.feed.workers,
             pixels=pixels,
             device=classifier.device,
         )
@@ -159,12 +167,6 @@ def _columns(arrays: Mapping[str, Maker], array: str, evidence: Evidence, cohort
 
 def _read_by(makers: Mapping[str, Maker]) -> list[str]:
     return list(dict.fromkeys(other for maker in makers.values() for other in maker.arrays if "/" not in other))
-
-
-def _stored_rows(everything: View, stored: Mapping[str, zarr.Array], array: str, rows: slice) -> np.ndarray:
-    """Rows of an array that was made earlier, or whose chunk was."""
-    held = stored[array] if array in stored else everything._array(array)
-    return np.asarray(held[rows])
 
 
 def _notes(array: zarr.Array) -> dict[str, Any]:

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rightreasons.data.cohort import Cohort
-from rightreasons.data.schema import hash_of
+from rightreasons.data.cohort import Cohort, hash_of
 from rightreasons.errors import SettingError
 from rightreasons.evidence import as_outputs
 from rightreasons.extraction import read

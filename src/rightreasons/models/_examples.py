@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rightreasons.data.cohort import Cohort
+from rightreasons.data.cohort import Cohort, hash_of
 from rightreasons.data.facts import Facts
 from rightreasons.data.images import Geometry
-from rightreasons.data.schema import Value, hash_of
+from rightreasons.data.schema import Value
 from rightreasons.errors import TrainingError
 from rightreasons.models.batches import Pixels, batches
 from rightreasons.models.classifier import Classifier

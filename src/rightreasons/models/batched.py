@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from rightreasons.data.cohort import Cohort
-from rightreasons.data.schema import hash_of
+from rightreasons.data.cohort import Cohort, hash_of
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
 from rightreasons.models._examples import Examples, examples

@@ -9,7 +9,8 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,17 @@ from rightreasons.errors import CheckpointError, ModelError, SettingError
 from rightreasons.head import Head, outputs_for
 from rightreasons.models import loading
 from rightreasons.models.cut import Cut, find_cut
-from rightreasons.models.forward import layer, run, vector
-from rightreasons.models.head_layers import ACTIVATIONS, TensorLayer, evaluate, read_layers, to_data, torch_head
+from rightreasons.models.forward import run, vector, with_one_logit
+from rightreasons.models.head_layers import (
+    ACTIVATIONS,
+    TensorLayer,
+    averaged,
+    evaluate,
+    read_layers,
+    to_data,
+    torch_head,
+    with_one_output,
+)
 
 __all__ = ["Classifier", "outputs_for", "torch_head"]
 
@@ -226,12 +236,12 @@ class Classifier:
 
     def logits(self, x: Tensor) -> Tensor:
         """(n, C) of the network itself."""
-        return self._picked(run(self.module, x)[1])
+        return with_one_logit(run(self.module, x)[1], self.output)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d) features and (n, C) logits of one forward pass."""
         found, output = run(self.module, x, self.cut.features)
-        return torch.cat([vector(t) for t in found], dim=1), self._picked(output)
+        return torch.cat([vector(t) for t in found], dim=1), with_one_logit(output, self.output)
 
     def spatial(self, x: Tensor) -> Tensor:
         """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
@@ -241,7 +251,7 @@ class Classifier:
     def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
         """The outputs of named layers and the logits of one forward pass, on one graph."""
         found, output = run(self.module, x, [f"{name}:output" for name in layers])
-        return dict(zip(layers, found)), self._picked(output)
+        return dict(zip(layers, found)), with_one_logit(output, self.output)
 
     @property
     def has_spatial(self) -> bool:
@@ -283,6 +293,20 @@ class Classifier:
         """Move the network; returns the classifier itself."""
         self.module.to(device)
         return self
+
+    @contextmanager
+    def evaluating(self, device: str | torch.device) -> Iterator[None]:
+        """Inside, the network is on a device and in evaluation mode; afterwards everything is as it was."""
+        home = self.device
+        modes = [(module, module.training) for module in self.module.modules()]
+        try:
+            self.to(device)
+            self.module.eval()
+            yield
+        finally:
+            self.to(home)
+            for module, mode in modes:
+                module.training = mode
 
     def parameters(self) -> Iterable[nn.Parameter]:
         return self.module.parameters()
@@ -346,21 +370,14 @@ class Classifier:
         module : the network to put the weights into, for one that was wrapped and has no factory to be built by
         """
         folder = Path(folder)
-        if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
-            raise ModelError(
-                f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
-            )
-        told = json.loads((folder / "model.json").read_text())
-        if told.get("format") != FORMAT:
-            raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
-        geometry = Geometry(**_tuples(told["geometry"]))
+        told = _told_in(folder)
         if module is None:
-            module = _rebuilt(folder, told, geometry)
+            module = _rebuilt(folder, told)
         loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
         made = cls(
             module.eval(),
-            Cut(**_tuples(told["cut"])),
-            geometry=geometry,
+            Cut(**told["cut"]),
+            geometry=Geometry(**told["geometry"]),
             **{key: told[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
         )
         if made.fingerprint != told["fingerprint"]:
@@ -405,31 +422,10 @@ class Classifier:
             if name.endswith("()"):
                 layers.append(TensorLayer("activation", {}, name[:-2]))
             else:
-                layers += read_layers(layer(self.module, name), name)
+                layers += read_layers(self.module.get_submodule(name), name)
         if self.cut.reads:
-            layers = [_averaged(layers, self.cut.reads)]
-        return layers if raw else self._picking(layers)
-
-    def _picking(self, layers: list[TensorLayer]) -> list[TensorLayer]:
-        weighted = next(each for each in reversed(layers) if each.kind != "activation").tensors["weight"]
-        width = len(weighted)
-        if self.output is None and width > 1:
-            return layers
-        pick = torch.zeros(2, width, device=weighted.device, dtype=weighted.dtype)
-        pick[1, self.output or 0] = 1
-        last = layers[-1]
-        if last.kind == "linear":
-            return [
-                *layers[:-1],
-                last._replace(tensors={"weight": pick @ last.tensors["weight"], "bias": pick @ last.tensors["bias"]}),
-            ]
-        return [*layers, TensorLayer("linear", {"weight": pick, "bias": pick.new_zeros(2)})]
-
-    def _picked(self, output: Tensor) -> Tensor:
-        if self.output is None and output.shape[1] > 1:
-            return output
-        one = output[:, self.output or 0]
-        return torch.stack([torch.zeros_like(one), one], dim=1)
+            layers = [averaged(layers, self.cut.reads)]
+        return layers if raw else with_one_output(layers, self.output)
 
     def _channels_first(self, maps: Tensor) -> Tensor:
         if self.cut.spatial_activation:
@@ -437,18 +433,19 @@ class Classifier:
         return maps.movedim(-1, 1) if self.cut.spatial_last else maps
 
 
-def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
-    """The mean of linear layers side by side, as one linear layer of the concatenated features."""
-    blocks = []
-    for point in range(max(reads) + 1):
-        blocks.append(
-            torch.stack([each.tensors["weight"] for each, at in zip(layers, reads) if at == point]).sum(0) / len(layers)
+def _told_in(folder: Path) -> dict[str, Any]:
+    """What `model.json` says of a saved classifier."""
+    if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
+        raise ModelError(
+            f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
         )
-    bias = torch.stack([each.tensors["bias"] for each in layers]).mean(0)
-    return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
+    told: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    if told.get("format") != FORMAT:
+        raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
+    return {**told, "geometry": _tuples(told["geometry"]), "cut": _tuples(told["cut"])}
 
 
-def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Module:
+def _rebuilt(folder: Path, told: dict[str, Any]) -> nn.Module:
     recipe = told["recipe"]
     if recipe is None:
         raise ModelError(
@@ -458,8 +455,8 @@ def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Modul
     built = loading.build(
         recipe["spec"],
         num_classes=recipe["num_classes"],
-        size=geometry.size,
-        channels=geometry.channels,
+        size=told["geometry"]["size"],
+        channels=told["geometry"]["channels"],
         settings=recipe["settings"],
     )
     return built.module.module if isinstance(built.module, Classifier) else built.module

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rightreasons.errors import ModelError
@@ -46,6 +47,14 @@ def tensor_of(output: Any, name: str) -> Tensor:
     if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
         return output[0]
     raise ModelError(f"{name} returned {type(output).__name__}: expected a tensor of logits, or an object with .logits")
+
+
+def with_one_logit(output: Tensor, number: int | None) -> Tensor:
+    """The output (n, C) with one of its logits z read as (0, z): that number, or the only one there is; else as it is."""
+    if number is None and output.shape[1] > 1:
+        return output
+    z = output[:, number or 0]
+    return torch.stack([torch.zeros_like(z), z], dim=1)
 
 
 def vector(t: Tensor) -> Tensor:

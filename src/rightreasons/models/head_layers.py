@@ -68,6 +68,35 @@ def to_data(layers: Sequence[TensorLayer]) -> Head:
     )
 
 
+def averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
+    """The mean of linear layers side by side, as one linear layer of the concatenated features.
+
+    Parameters
+    ----------
+    reads : for each layer, which of the concatenated features it reads
+    """
+    blocks = []
+    for point in range(max(reads) + 1):
+        weights = [layer.tensors["weight"] for layer, read in zip(layers, reads) if read == point]
+        blocks.append(torch.stack(weights).sum(0) / len(layers))
+    bias = torch.stack([layer.tensors["bias"] for layer in layers]).mean(0)
+    return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
+
+
+def with_one_output(layers: list[TensorLayer], output: int | None) -> list[TensorLayer]:
+    """The layers with one of their logits z read as (0, z): number `output`, or the only one there is; else as they are."""
+    weight = next(layer for layer in reversed(layers) if layer.kind != "activation").tensors["weight"]
+    if output is None and len(weight) > 1:
+        return layers
+    pick = torch.zeros(2, len(weight), device=weight.device, dtype=weight.dtype)
+    pick[1, output or 0] = 1
+    last = layers[-1]
+    if last.kind == "linear":
+        picked = {"weight": pick @ last.tensors["weight"], "bias": pick @ last.tensors["bias"]}
+        return [*layers[:-1], last._replace(tensors=picked)]
+    return [*layers, TensorLayer("linear", {"weight": pick, "bias": pick.new_zeros(2)})]
+
+
 class TorchHead(nn.Module):
     """A `Head` as a module; weights and biases are parameters, so it moves to a device and can be trained."""
 

@@ -132,6 +132,3 @@ class Maker:
         if self.make is None:
             raise SettingError("this recipe is made from whole arrays: fit it to the evidence first")
         return self.make(batch)
-
-    def fitted(self, evidence: Evidence) -> Maker:
-        return self if self.fit is None else replace(self, make=self.fit(evidence), fit=None)

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from rightreasons.errors import ModelError
 from rightreasons.models import plain_blocks as plain
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.forward import tensor_of
+from rightreasons.models.forward import tensor_of, with_one_logit
 
 MOST_PREFIX_TOKENS = 32
 """Class, distillation and register tokens in front of the patches; more than this is taken for a wrong grid."""
@@ -169,7 +169,7 @@ def read(classifier: Classifier, x: Tensor) -> Tokens:
         for handle in handles:
             handle.remove()
     grid, N = grid_of(classifier), seen[0].shape[1]
-    logits = classifier._picked(output.reshape(len(output), -1))
+    logits = with_one_logit(output.reshape(len(output), -1), classifier.output)
     found = Tokens(classifier, x, blocks, tuple(calls), tuple(biases), seen[0], ends[0], logits, N - prod(grid), grid, blocks[-1])
     return replace(found, plain=_checked_plain(found))
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rightreasons import files
-from rightreasons.data.schema import hash_of
+from rightreasons.data.cohort import hash_of
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
 

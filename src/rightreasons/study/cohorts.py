@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.data import planted
-from rightreasons.data.cohort import Cohort
-from rightreasons.data.schema import hash_of
+from rightreasons.data.cohort import Cohort, hash_of
 from rightreasons.errors import SettingError
 from rightreasons.families import refuse_unknown, settings_of, suggest
 from rightreasons.stats.resampling import task_rng

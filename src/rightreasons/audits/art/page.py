@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rightreasons.audits._contract import estimate
 from rightreasons.audits.art.comparison import PROBES, TARGETS, comparison, mean_over
 from rightreasons.audits.art.judge import (
     CLOSED,
@@ -77,22 +76,22 @@ def estimates(j: Judged) -> list[Estimate]:
     gain = f"at beta = {m.curve.beta:g}; p is one-sided, against the shuffled attribute with its own gate"
     floor = f"floor: worst-group accuracy starts at {j.before.wga.value:.2f} and cannot drop much" if j.floor else ""
     found = [
-        estimate(
+        Estimate.of(
             "gain of the conflict shortcut rate", j.change.csr, "reliance", unit="change", n=conflicts, group="Restoring",
             p=None if math.isnan(j.p) else j.p, note=_joined(gain, seeds),
         ),
-        estimate(
+        Estimate.of(
             DROP_OF_WGA, j.change.wga, "reliance", unit="change", n=n, group="Restoring", note=_joined(floor, seeds),
         ),
-        estimate(
+        Estimate.of(
             "gain beyond errors on aligned rows", j.change.excess, "reliance", unit="change", n=n, group="Restoring",
             note="errors that follow the attribute, less those against it; noise raises both",
         ),
-        estimate(
+        Estimate.of(
             "worst-group accuracy", j.before.wga, "behaviour", unit="share", n=n, group="Before restoring", note=m.groups.worst,
         ),
-        estimate("conflict shortcut rate", j.before.csr, "behaviour", unit="share", n=conflicts, group="Before restoring"),
-        estimate(
+        Estimate.of("conflict shortcut rate", j.before.csr, "behaviour", unit="share", n=conflicts, group="Before restoring"),
+        Estimate.of(
             "linear probe within label", j.probe.accuracy, "encoding", unit="balanced accuracy", n=n, group="Readable",
             note=f"chance {j.probe.chance:.2f}; counts as readable from {j.probe.line:.2f}",
         ),
@@ -107,7 +106,7 @@ def _rates_by_value(rate: Shares) -> list[Estimate]:
     found = []
     for k, name in enumerate(rate.name):
         for when, share in (("before", rate.before[k]), ("after", rate.after[k])):
-            shown = estimate(
+            shown = Estimate.of(
                 f"{name}, {when}", share, "behaviour", unit="share", n=int(rate.size[k]),
                 group="Shortcut rate by attribute value", note="other labels decided as this one",
             )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rightreasons.audits._contract import refuse_mixed_cases
+from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import Evidence, View

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from rightreasons.audits._contract import estimate
 from rightreasons.audits.oscar.compare import DEVIATION, PARTIAL, TEST_ATTRIBUTE, Compared, Comparison
 from rightreasons.audits.oscar.judge import (
     ANSWERS_FOLLOW,
@@ -146,7 +145,7 @@ def _correlation_estimates(comparison: Comparison) -> list[Estimate]:
         for kind in (PARTIAL, DEVIATION, TEST_ATTRIBUTE):
             c = part.correlation(kind)
             listed.append(
-                estimate(
+                Estimate.of(
                     f"{CORRELATIONS[kind]}, {part.name}",
                     c.interval,
                     ROW,
@@ -216,4 +215,4 @@ def _leakage_estimate(m: Measurement, who: str) -> Estimate:
     if leakage.reason and not np.isfinite(leakage.auc.value):
         return Estimate(name=f"leakage, {who}", value=None, reason=leakage.reason, row="encoding", group="models")
     name = f"leakage: AUC of a probe of {m.attribute}, {who}"
-    return estimate(name, leakage.auc, "encoding", n=m.n, unit="AUC", group="models")
+    return Estimate.of(name, leakage.auc, "encoding", n=m.n, unit="AUC", group="models")

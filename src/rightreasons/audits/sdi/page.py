@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import estimate
 from rightreasons.audits.sdi.effect import TOLERATED
 from rightreasons.audits.sdi.formulas import COMPONENTS, combine
 from rightreasons.audits.sdi.judge import CUE_RULE, RATIO_RULE, Judged
@@ -132,14 +131,14 @@ def _family_ratio(m: Measurement) -> Estimate:
 
 
 def _reliance(name: str, number: Interval, unit: str, n: int | None = None, note: str = "", p: float | None = None) -> Estimate:
-    return estimate(name, number, "reliance", unit=unit, n=n, note=note, p=p, group="Reliance")
+    return Estimate.of(name, number, "reliance", unit=unit, n=n, note=note, p=p, group="Reliance")
 
 
 def _encoding(m: Measurement) -> list[Estimate]:
     family, paper = m.features, "the paper's; a cue that is encoded and unused raises it too"
 
     def encoded(name: str, number: Interval, unit: str, n: int, note: str) -> Estimate:
-        return estimate(name, number, "encoding", unit=unit, n=n, note=note, group="Encoding")
+        return Estimate.of(name, number, "encoding", unit=unit, n=n, note=note, group="Encoding")
 
     return [
         encoded("AUC_nc, of the cue's probe", m.probe.auc, "AUC", m.probe.n_cue, _cue_note(m)),
@@ -160,8 +159,8 @@ def _indices(judged: Judged) -> list[Estimate]:
     more: dict[str, Any] = {"unit": "index", "note": note, "group": "Index"}
     features, head = (judged.index_interval(judged.measurement, space) for space in (FEATURES, HEAD))
     return [
-        estimate(INDEX_NAMES[FEATURES], features, "encoding", **more),
-        estimate(INDEX_NAMES[HEAD], head, "reliance", **more),
+        Estimate.of(INDEX_NAMES[FEATURES], features, "encoding", **more),
+        Estimate.of(INDEX_NAMES[HEAD], head, "reliance", **more),
     ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import estimate
 from rightreasons.audits.short.judge import Judged, Metric
 from rightreasons.audits.short.measurement import Measurement
 from rightreasons.findings import Band, Bars, Cell, Check, Curves, Estimate, Exhibit, Scatter, Table
@@ -69,7 +68,7 @@ def _legitimate(j: Judged) -> str:
 def estimates(j: Judged) -> list[Estimate]:
     return [
         *_of_the_test(j),
-        estimate("AUC that the lowest encoding costs", j.cost, "remedy", unit="AUC"),
+        Estimate.of("AUC that the lowest encoding costs", j.cost, "remedy", unit="AUC"),
         *_of_the_baseline(j),
         *_associations(j.family.lead),
         *_fairness_of_the_baseline(j),
@@ -101,7 +100,7 @@ def _of_the_test(j: Judged) -> list[Estimate]:
 
 
 def _rho(name: str, m: Metric, **more: str) -> Estimate:
-    return estimate(name, m.spread, "reliance", p=_number(m.adjusted), n=m.test.n, unit="rho", **more)
+    return Estimate.of(name, m.spread, "reliance", p=_number(m.adjusted), n=m.test.n, unit="rho", **more)
 
 
 def _of_the_baseline(j: Judged) -> list[Estimate]:
@@ -110,7 +109,7 @@ def _of_the_baseline(j: Judged) -> list[Estimate]:
     e = lead.encoding
     note = "first such model"
     return [
-        estimate(
+        Estimate.of(
             f"encoding within the label, {name}",
             e.within,
             "encoding",
@@ -119,8 +118,8 @@ def _of_the_baseline(j: Judged) -> list[Estimate]:
             n=lead.n,
             note=f"{note}; p by exchanging the attribute within label",
         ),
-        estimate(f"encoding over all rows, {name}", e.marginal, "encoding", unit=e.unit, n=lead.n, note=note),
-        estimate(f"AUC, {name}", lead.performance.auc, "behaviour", unit="AUC", n=lead.n, note=note),
+        Estimate.of(f"encoding over all rows, {name}", e.marginal, "encoding", unit=e.unit, n=lead.n, note=note),
+        Estimate.of(f"AUC, {name}", lead.performance.auc, "behaviour", unit="AUC", n=lead.n, note=note),
     ]
 
 

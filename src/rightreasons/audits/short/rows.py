@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rightreasons.audits._contract import refuse_mixed_cases
+from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.audits.short.measurement import Association, Distribution, Subgroup
 from rightreasons.audits.short.settings import Settings
 from rightreasons.data.cohort import Attribute, Cohort

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rightreasons.audits._contract import estimate
 from rightreasons.audits._following import say_pull
 from rightreasons.audits.tsi import arrays
 from rightreasons.audits.tsi.compare import FEWEST, TWINS, Shares
@@ -103,7 +102,7 @@ def _shares(group: Shares, of: str, against: str, heading: str) -> Iterator[Esti
     """The difference, the share itself, and the share elsewhere."""
     n = group.images
     if group.difference is not None:
-        yield estimate(
+        yield Estimate.of(
             f"{of}: more than {ELSEWHERE[against]}",
             group.difference,
             ROW,
@@ -113,9 +112,9 @@ def _shares(group: Shares, of: str, against: str, heading: str) -> Iterator[Esti
             note=_tested(group),
             group=heading,
         )
-    yield estimate(of, group.share, ROW, unit="share", n=n, group=heading)
+    yield Estimate.of(of, group.share, ROW, unit="share", n=n, group=heading)
     if group.other is not None:
-        yield estimate(f"{of}, {ELSEWHERE[against]}", group.other, ROW, unit="share", n=n, group=heading)
+        yield Estimate.of(f"{of}, {ELSEWHERE[against]}", group.other, ROW, unit="share", n=n, group=heading)
 
 
 def _tested(group: Shares) -> str:
@@ -127,10 +126,10 @@ def _tested(group: Shares) -> str:
 def _mean(name: str, mean: Interval, scores: np.ndarray) -> Estimate:
     defined = scores[~np.isnan(scores)]
     note = f"median {np.median(defined):.3g}" if len(defined) else ""
-    return estimate(f"mean {name}", mean, ROW, n=len(defined), note=note)
+    return Estimate.of(f"mean {name}", mean, ROW, n=len(defined), note=note)
 
 
 def _described(judged: Judged) -> Iterator[Estimate]:
     for name, described in judged.describing.items():
         if described.group is not None:
-            yield estimate(name, described.mean, ROW, unit=described.unit, group=described.group)
+            yield Estimate.of(name, described.mean, ROW, unit=described.unit, group=described.group)
