@@ -214,7 +214,7 @@ class _Attention:
                 scores = _Adding(self.ledger)(scores, attn_mask)
         return _product(torch.matmul, self.softmax(scores), value)
 
-    def of_torch(
+    def of_torch(  # noqa: PLR0913  the arguments of torch.nn.functional.multi_head_attention_forward, in its order
         self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, in_weight: Tensor | None, in_bias: Tensor | None,
         bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_weight: Tensor, out_bias: Tensor | None,
         **settings: Any,

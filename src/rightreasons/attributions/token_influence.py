@@ -30,7 +30,7 @@ LEAST_KEPT = 1e-3
 """Where a query gives nearly all its weight to one key, what is left of it is rounding below this."""
 
 
-def maps(
+def maps(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     x: Tensor,
     *,

@@ -69,7 +69,7 @@ class Cohort:
     # ---- reading and writing ------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(
+    def read(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         path: str | os.PathLike[str],
         *,

@@ -80,7 +80,7 @@ def card_settings(**settings: Any) -> dict[str, Any]:
     return {key: _plain(value) for key, value in settings.items() if key not in NO_SETTINGS}
 
 
-def handed_on(
+def handed_on(  # noqa: PLR0913  each keyword is a documented entry of the card
     new: Classifier,
     old: Classifier,
     regime: str,

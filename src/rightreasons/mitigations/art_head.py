@@ -31,7 +31,7 @@ STARTS = "model"
 MOST_STEPS = 2_000
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

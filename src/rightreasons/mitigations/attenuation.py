@@ -70,7 +70,7 @@ def spatial_weight(values: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return np.asarray(1 - scaled * np.where(scaled < 0, alpha, beta))
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -127,7 +127,8 @@ def mitigate(
     pairs = _pairs(form, alphas, betas, classifier)
     others = _references(references, classifier, cohort, attribute)
     rows = _rows(classifier, completed(cohort, rng), attribute, others, folds, rng)
-    seen = _Seen.of(classifier, others, rows, attribution, cells, batch, device, threads, workers, cache)
+    reading = {"batch": batch, "device": device, "threads": threads, "workers": workers, "cache": cache}
+    seen = _Seen.of(classifier, others, rows, attribution, cells, reading)
     fold = _folds(rows, folds, rng)
     moves = far_permutations(region_centroids(seen.regions), seen.regions.shape, random_maps, rng)
     runs = [None, *moves]
@@ -258,35 +259,35 @@ class _Seen:
         rows: Rows,
         attribution: str,
         cells: int | None,
-        batch: int,
-        device: str | torch.device | None,
-        threads: int | None,
-        workers: int | None,
-        cache: str | Path | None,
+        reading: Mapping[str, Any],
     ) -> _Seen:
+        """Read all models on the same rows; `reading` holds the keywords of `extraction.read`, `batch` among them."""
         size = classifier.geometry.size
-        regions = grid(size, cells or (16 if min(size) >= 64 else 8))
+        if not cells:
+            cells = 16 if min(size) >= 64 else 8
+        regions = grid(size, cells)
         array = str(Recipe.parse(f"maps@{attribution}"))
-        how: dict[str, Any] = {"batch": batch, "device": device, "threads": threads, "workers": workers, "cache": cache}
+
+        def ranks_of(model: Classifier) -> np.ndarray:
+            maps = read(model, rows.cohort, [array], **reading)[array]
+            return rank_regions(region_scores(np.maximum(maps, 0), regions))
+
+        ranks = {role: [ranks_of(model) for model in models] for role, models in {"test": [classifier], **others}.items()}
         head: Head = classifier.pooled_head
-        ranks, before, parts = {}, [], []
-        for role, models in {"test": [classifier], **others}.items():
-            ranks[role] = [
-                rank_regions(region_scores(np.maximum(read(model, rows.cohort, [array], **how)[array], 0), regions))
-                for model in models
-            ]
-        step = -(-ROWS_AT_ONCE // batch) * batch
+        before, places = [], []
+        step = -(-ROWS_AT_ONCE // reading["batch"]) * reading["batch"]
         space: tuple[int, ...] = ()
         for start in range(0, len(rows), step):
-            found = read(
-                classifier, rows.cohort.select(np.arange(start, min(start + step, len(rows)))), ["spatial", "logits"], **how
-            )
-            before.append(found["logits"])
-            space = found["spatial"].shape[2:]
-            maps = found["spatial"].reshape(*found["spatial"].shape[:2], -1)
-            parts.append(np.einsum("kc,ncp->nkp", head.weight, maps, dtype=np.float64) if head.is_linear else maps)
+            part = rows.cohort.select(np.arange(start, min(start + step, len(rows))))
+            arrays = read(classifier, part, ["spatial", "logits"], **reading)
+            before.append(arrays["logits"])
+            space = arrays["spatial"].shape[2:]
+            maps = arrays["spatial"].reshape(*arrays["spatial"].shape[:2], -1)
+            if head.is_linear:
+                maps = np.einsum("kc,ncp->nkp", head.weight, maps, dtype=np.float64)
+            places.append(maps)
         last = head.bias if head.is_linear else head
-        return cls(ranks, regions, np.concatenate(parts), last, space, np.concatenate(before))
+        return cls(ranks, regions, np.concatenate(places), last, space, np.concatenate(before))
 
     def logits(self, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         """(P, n, C) logits of some rows when the pool is weighed by a map (*space) with each of P pairs (alpha, beta).

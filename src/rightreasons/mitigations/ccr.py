@@ -46,7 +46,7 @@ LEAST = 0.2  # of the mean weight: no operator is forgotten
 
 
 @trains()
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

@@ -32,7 +32,7 @@ PENALTIES = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # the released code's
 LEAST = 5  # rows of the smallest group
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

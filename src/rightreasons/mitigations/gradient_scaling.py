@@ -40,7 +40,7 @@ Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wg
 
 
 @trains()
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

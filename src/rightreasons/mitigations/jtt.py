@@ -32,7 +32,7 @@ STARTS = "start"
 
 
 @trains(patience=None)
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

@@ -32,7 +32,7 @@ Importances = dict[str, Tensor]
 RowGradients = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

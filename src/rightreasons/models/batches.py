@@ -26,7 +26,7 @@ class Pixels(Protocol):
     def __getitem__(self, rows: np.ndarray, /) -> np.ndarray: ...
 
 
-def batches(
+def batches(  # noqa: PLR0913  each keyword is a documented setting
     cohort: Cohort,
     geometry: Geometry,
     mean: Sequence[float],

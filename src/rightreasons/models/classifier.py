@@ -34,6 +34,21 @@ IDENTITY_TOLERANCE = 1e-4
 """How far head(features(x)) may be from the network's own output, relative to the largest logit."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """What a network reads and what its outputs mean, as the user or the checkpoint says; `labels` are the checkpoint's."""
+
+    name: str
+    geometry: Geometry
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+    classes: Sequence[Any] | None = None
+    labels: Sequence[Any] | None = None
+    output: int | str | None = None
+    recipe: dict[str, Any] | None = None
+    card: dict[str, Any] | None = None
+
+
 class Classifier:
     """A trained (or random) image classifier; made by `load`, `wrap` or `open`.
 
@@ -50,7 +65,7 @@ class Classifier:
     training : fingerprint of the cohort it was trained on, where known
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each keyword is a documented setting
         self,
         module: nn.Module,
         cut: Cut,
@@ -83,7 +98,7 @@ class Classifier:
     # --- making one ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         spec: str,
         checkpoint: str | Path | None = None,
@@ -137,13 +152,21 @@ class Classifier:
             raise ModelError(f"{spec} has a multi-label head ({_shown(labels)}): pick one of its logits with output=")
         geometry = _geometry(spec, built, wanted, crop, interpolation, mode, mean)
         recipe = {"spec": built.spec, "num_classes": built.num_classes, "settings": built.settings}
-        return cls._made(
-            built.module, None, None, geometry, built.mean if mean is None else mean, built.std if std is None else std,
-            classes, labels, output, built.spec, recipe, card, verify,
-        )  # fmt: skip
+        description = _Description(
+            name=built.spec,
+            geometry=geometry,
+            mean=built.mean if mean is None else mean,
+            std=built.std if std is None else std,
+            classes=classes,
+            labels=labels,
+            output=output,
+            recipe=recipe,
+            card=card,
+        )
+        return cls._described(built.module, description, verify=verify)
 
     @classmethod
-    def wrap(
+    def wrap(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         module: nn.Module,
         features: str | None = None,
@@ -176,14 +199,15 @@ class Classifier:
         fill = _per_channel("mean", mean, channels) if mode == "border" else ()
         geometry = Geometry(wanted, crop, interpolation, channels, mode, fill)
         name = name or f"wrapped:{type(module).__name__}"
-        return cls._made(module.eval(), features, head, geometry, mean, std, classes, None, output, name, None, card, verify)
+        description = _Description(name, geometry, mean, std, classes=classes, output=output, card=card)
+        return cls._described(module.eval(), description, features=features, head=head, verify=verify)
 
     @classmethod
-    def _made(
-        cls, module: nn.Module, features: str | None, head: str | None, geometry: Geometry, mean: Any, std: Any,
-        classes: Sequence[Any] | None, labels: Sequence[Any] | None, output: int | str | None, name: str,
-        recipe: dict[str, Any] | None, card: dict[str, Any] | None, verify: bool,
-    ) -> Classifier:  # fmt: skip
+    def _described(
+        cls, module: nn.Module, description: _Description, *, features: str | None = None, head: str | None = None, verify: bool
+    ) -> Classifier:
+        """The network cut at its features and head; refused where it does not run, or where the description does not fit it."""
+        name, geometry = description.name, description.geometry
         x = _trial_input(module, geometry)
         try:
             cut = find_cut(module, x, features, head)
@@ -194,16 +218,27 @@ class Classifier:
                 f"{name} does not run on an input of {tuple(x.shape)}: {type(error).__name__}: {error}. "
                 "Give the size= and channels= it reads"
             ) from error
-        means, stds = _per_channel("mean", mean, geometry.channels), _per_channel("std", std, geometry.channels)
+        means = _per_channel("mean", description.mean, geometry.channels)
+        stds = _per_channel("std", description.std, geometry.channels)
         if min(stds) <= 0:
             raise SettingError(f"std is {stds}: every value must be positive")
-        made = cls(module, cut, geometry=geometry, mean=means, std=stds, classes=(), name=name, recipe=recipe, card=card)
-        width = to_data(made._layers(cut.head, raw=True)).C
-        made.output = _output(output, width, labels, name)
-        made.classes = _classes(classes, labels, width, made.output, name)
+        classifier = cls(
+            module,
+            cut,
+            geometry=geometry,
+            mean=means,
+            std=stds,
+            classes=(),
+            name=name,
+            recipe=description.recipe,
+            card=description.card,
+        )
+        width = to_data(classifier._layers(cut.head, raw=True)).C
+        classifier.output = _output(description.output, width, description.labels, name)
+        classifier.classes = _classes(description.classes, description.labels, width, classifier.output, name)
         if verify:
-            made.verify(x)
-        return made
+            classifier.verify(x)
+        return classifier
 
     def _from_factory(self, spec: str, checkpoint: str | Path | None, built: loading.Built) -> Classifier:
         """A classifier that a factory made, with the name by which it can be made again."""

@@ -94,7 +94,7 @@ def cross_entropy(classifier: Classifier, batch: Batch) -> Tensor:
     return (losses * batch.weight).mean()
 
 
-def train(
+def train(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

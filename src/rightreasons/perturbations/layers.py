@@ -39,7 +39,7 @@ def layer(*, after: str = "") -> Perturbation:
     return Perturbation(change, check=lambda classifier: _check(classifier, name))
 
 
-def restored(
+def restored(  # noqa: PLR0913  each keyword is a documented setting
     *,
     after: str = "",
     beta: float = 2.0,
