@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -58,15 +59,15 @@ def combine(votes: Iterable[Vote]) -> Combined:
     audit could have seen one and did not, and no vote calls it. Inconclusive: everything else, and always where no audit of
     reliance has looked.
     """
-    given = [vote for vote in votes if vote.verdict is not None]
-    voting = [vote for vote in given if vote.row in WEIGHT and vote.verdict != "inconclusive"]
+    heard = [vote for vote in votes if vote.verdict is not None]
+    voting = [vote for vote in heard if vote.row in WEIGHT and vote.verdict != "inconclusive"]
     calls = [vote for vote in voting if vote.verdict == "shortcut"]
     weight_for = sum(WEIGHT[vote.row] for vote in calls)
     weight_against = sum(WEIGHT[vote.row] for vote in voting if vote.verdict == "no evidence")
     weighed = sum(WEIGHT[vote.row] * vote.effect / COUNTS_ONCE for vote in calls)
     score = (PRIOR + weighed) / (2 * PRIOR + weighed + weight_against)
     decided = {vote.verdict for vote in voting if vote.row in DECIDES}
-    has_looked = any(vote.row == MUST_LOOK for vote in given)
+    has_looked = any(vote.row == MUST_LOOK for vote in heard)
     if has_looked and "shortcut" in decided and weight_for > weight_against:
         return Combined("shortcut", score)
     if has_looked and "no evidence" in decided and not calls:
@@ -131,7 +132,7 @@ class Case:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for row in ROWS for finding in self.rows[row])
+        return tuple(chain.from_iterable(self.rows[row] for row in ROWS))
 
     @property
     def smallest_q(self) -> float | None:
@@ -144,10 +145,10 @@ def cases(findings: Iterable[Finding], sheet: Sheet | None = None) -> list[Case]
     A finding without an attribute belongs to every attribute of its model, and votes if there is only one. A finding of the row
     `remedy` also belongs to the model that was mitigated (`settings["before"]`). Findings about a whole study make no case.
     """
-    given = list(findings)
+    every = list(findings)
     judged = []
-    for model in _models(given):
-        own = [f for f in given if f.model == model or (f.row == "remedy" and f.settings.get("before") == model)]
+    for model in _models(every):
+        own = [f for f in every if f.model == model or (f.row == "remedy" and f.settings.get("before") == model)]
         attributes = list(dict.fromkeys(f.attribute for f in own if f.attribute)) or [""]
         q = _adjusted(own) if len(attributes) > 1 else {}
         for attribute in attributes:
@@ -238,7 +239,7 @@ def _judged(
     weighty = [(f, vote) for f, vote in zip(voters, votes, strict=True) if f.row in WEIGHT]
     called = [f for f, vote in weighty if vote.verdict == "shortcut"]
     cleared = [f for f, vote in weighty if vote.verdict == "no evidence"]
-    rows = {row: tuple(f for f in about if f.row == row) for row in ROWS}
+    rows = {row: _of_row(row, about) for row in ROWS}
     is_open = verdict == "inconclusive" and not any(f.row == MUST_LOOK for f in (*called, *cleared))
     needs = _needs(attribute, rows[MUST_LOOK]) if is_open else ""
     return Case(
@@ -255,6 +256,10 @@ def _judged(
         imbalance=imbalance,
         harm=_harm(verdict, imbalance),
     )
+
+
+def _of_row(row: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(f for f in findings if f.row == row)
 
 
 def _effect(finding: Finding) -> float:

@@ -50,11 +50,11 @@ class Side:
 
 def sides(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> tuple[Side, Side]:
     """Both sides, named by the parts of their paths that differ."""
-    one, other = (Path(path).resolve().parts for path in (before, after))
-    while one and other and one[-1] == other[-1] and one != other:
-        one, other = one[:-1], other[:-1]
-    shared = next((k for k, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in (one, other)]
+    first, second = (Path(path).resolve().parts for path in (before, after))
+    while first and second and first[-1] == second[-1] and first != second:
+        first, second = first[:-1], second[:-1]
+    shared = next((k for k, (a, b) in enumerate(zip(first, second)) if a != b), min(len(first), len(second)))
+    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in (first, second)]
     return Side.read(before, names[0]), Side.read(after, names[1])
 
 

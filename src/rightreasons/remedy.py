@@ -121,7 +121,9 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
     """Metrics of both models' decisions; every resample is drawn once for both, so that the difference is paired."""
     metrics = _metrics(pair)
     sample = resamples(len(pair), rng=rng, B=B, subject=pair.subject)
-    statistics = [draw for metric in metrics for draw in (metric.before, metric.after)]
+    statistics: list[Draws] = []
+    for metric in metrics:
+        statistics += [metric.before, metric.after]
     drawn = sample.apply(lambda counts: np.stack([draw(counts) for draw in statistics], axis=1))
     once = whole(len(pair))
     units_per_row = sample.units / len(pair)
@@ -291,7 +293,7 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
         title="Where the feature map is weakened",
         caption="The map of the model handed on, at the resolution of the features before pooling: positive places are "
         "weakened, negative ones (form `paper` only) strengthened.",
-        values=tuple(tuple(float(v) for v in row) for row in values),
+        values=tuple(map(tuple, values.tolist())),
         scale="diverging" if (values < 0).any() else "sequential",
         value_label="weakened",
     )
@@ -405,14 +407,15 @@ def _pair(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
 
 def _outputs(before: Evidence, after: Evidence) -> list[int]:
     """For each output of the first model, its position among those of the second."""
-    one, other = before.card, after.card
-    if one.target != other.target or sorted(map(str, one.classes)) != sorted(map(str, other.classes)):
+    first, second = before.card, after.card
+    if first.target != second.target or sorted(map(str, first.classes)) != sorted(map(str, second.classes)):
         raise NotRun(
-            f"{one.name} answers {one.target or 'the label'} with {list(one.classes)} and {other.name} "
-            f"{other.target or 'the label'} with {list(other.classes)}: only models that answer the same question can be compared"
+            f"{first.name} answers {first.target or 'the label'} with {list(first.classes)} and {second.name} "
+            f"{second.target or 'the label'} with {list(second.classes)}: "
+            "only models that answer the same question can be compared"
         )
-    place = [str(value) for value in other.classes]
-    return [place.index(str(value)) for value in one.classes]
+    place = [str(value) for value in second.classes]
+    return [place.index(str(value)) for value in first.classes]
 
 
 def _shared(before: View, after: View) -> tuple[View, View]:

@@ -76,11 +76,9 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
             or not 0 <= prefix <= MOST_PREFIX_TOKENS
             or (known is not None and prefix not in (0, known))
         ):
-            laid = (
-                "it has no patch embedding to tell the grid"
-                if grid is None
-                else f"the patches of its input form a grid of {grid}"
-            )
+            laid = f"the patches of its input form a grid of {grid}"
+            if grid is None:
+                laid = "it has no patch embedding to tell the grid"
             raise ModelError(
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)}, read as (images, tokens, channels), and {laid}: "
                 "name a layer that keeps every token, such as the first norm of the last block"
@@ -110,8 +108,8 @@ def leaf_at(module: nn.Module, point: str) -> Iterator[list[Tensor]]:
             return (replaced(output[0]), *output[1:])
         return replaced(output) if isinstance(output, Tensor) else output
 
-    found = layer_of(module, name)
-    handle = found.register_forward_pre_hook(before) if side == "input" else found.register_forward_hook(after)
+    layer = layer_of(module, name)
+    handle = layer.register_forward_pre_hook(before) if side == "input" else layer.register_forward_hook(after)
     try:
         yield seen
     finally:

@@ -129,7 +129,8 @@ def measure(
     changes = changes_of(pairs, pi, evidence.card.classes)
     subject = pairs.test.cohort.subject
     groups = _group_names(pairs)
-    by_group = {name: np.where([name == g for g in groups], changes.change, np.nan) for name in sorted(set(groups))}
+    group_of_row = np.array(groups, dtype=object)
+    by_group = {name: np.where(group_of_row == name, changes.change, np.nan) for name in sorted(set(groups))}
     means = column_means(
         {**changes.columns(), **by_group},
         rng=rng,
@@ -338,10 +339,10 @@ def conclude(
     measurements: Mapping[str, Sequence[Measurement]], *, rng: np.random.Generator, tolerance: float = TOLERANCE
 ) -> Result:
     """`shortcut` when the lower limit of the mean change exceeds `tolerance`."""
-    found = tuple(measurements["test"])
-    first = found[0]
+    models = tuple(measurements["test"])
+    first = models[0]
     context = Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects)
-    return Result(found, context, tolerance=tolerance)
+    return Result(models, context, tolerance=tolerance)
 
 
 @dataclass(frozen=True)
@@ -382,20 +383,20 @@ class Result(OneModelResult[Measurement]):
 
     def estimates(self, m: Measurement) -> list[Estimate]:
         mean = "mean change of probability" + (" towards the twin's label" if m.directed else "")
-        found = [
+        shown = [
             estimate(mean, m.mean, ROW, unit="probability", n=m.n),
             estimate("mean absolute change of probability", m.absolute, ROW, unit="probability", n=m.n),
             estimate("decisions that flip", m.flips, ROW, unit="share", n=m.n),
         ]
         if m.directed:
-            found.append(estimate("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
+            shown.append(estimate("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
         if m.drawn:
             note = (
                 f"to {m.drawn}, where most of it goes; decides nothing: near 0 the cue disturbs answers without drawing them "
                 "anywhere"
             )
-            found.append(estimate("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
-        return found
+            shown.append(estimate("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
+        return shown
 
     def checks(self, m: Measurement) -> list[Check]:
         left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"

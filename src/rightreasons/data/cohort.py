@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class Cohort:
         root : folder that relative image paths start from; the manifest's own by default.
         """
         path = Path(path)
-        given = Schema.of(
+        schema = Schema.of(
             image=image,
             label=label,
             attribute=attribute,
@@ -132,8 +132,8 @@ class Cohort:
             kinds=kinds,
             root=root,
         )
-        frame, given = read_frame(path, given)
-        return cls(read_table(frame, given, bins or {}, path), name=name or path.stem)
+        frame, schema = read_frame(path, schema)
+        return cls(read_table(frame, schema, bins or {}, path), name=name or path.stem)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], *, name: str = "cohort", **schema: Any) -> Cohort:
@@ -361,7 +361,7 @@ class Cohort:
             that has the gap already is kept whole
         complement : keep the others with 1 − clip(m·sigmoid, 0, 1) instead, as the paper writes it
         """
-        if sum(given is not None for given in (discordant, logistic, gap)) != 1:
+        if sum(target is not None for target in (discordant, logistic, gap)) != 1:
             raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
         if discordant is None:
             numeric = self._numeric(attribute)
@@ -500,7 +500,7 @@ class Cohort:
             raise SettingError(
                 f"pairs={dict(pairs)} must go from levels of {a.name!r} {levels} to classes of {self.label_name!r} {names}"
             )
-        return np.array([goes_with.get(level) == name for name in names for level in levels])
+        return np.array([goes_with.get(level) == name for name, level in product(names, levels)])
 
     def _numeric(self, attribute: str | None) -> np.ndarray:
         """(n,) the attribute as numbers, NaN where it or the label is missing."""

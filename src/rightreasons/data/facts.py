@@ -71,7 +71,7 @@ class Facts:
         path = None if self.folder is None else self.folder / "field.npy"
         if path is None or not path.exists():
             pixels = self.pixels()
-            parts = (np.stack([field_of_view(_bright(picture)) for picture in pixels[rows]]) for rows in self._chunks())
+            parts = (_fields_of_view(pixels[rows]) for rows in self._chunks())
             if path is None:
                 return np.concatenate([np.empty((0, *self.geometry.size), bool), *parts])
             _save_parts(path, self._shape[:-1], parts)
@@ -210,6 +210,10 @@ class Decoded:
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
     return images.stream(cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers)
+
+
+def _fields_of_view(pictures: np.ndarray) -> np.ndarray:
+    return np.stack([field_of_view(_bright(picture)) for picture in pictures])
 
 
 def _bright(picture: np.ndarray) -> np.ndarray:

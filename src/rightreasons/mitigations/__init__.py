@@ -57,17 +57,17 @@ def mitigate(
     known = {key: value for key, value in families.settings_of(module.mitigate).items() if key != "references"}
     families.refuse_unknown(settings, known, f"mitigation {method!r}")
     roles = references_of(method)
-    given = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
-    for role in given:
+    models_of = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
+    for role in models_of:
         if role not in roles:
             raise SettingError(f"mitigation {method!r} has no role {role!r}; {families.suggest(role, roles)}")
-    missing = [role for role in roles if not given.get(role)]
+    missing = [role for role in roles if not models_of.get(role)]
     if missing:
         raise SettingError(f"mitigation {method!r} compares with other models and lacks references for {', '.join(missing)}")
-    extra = {"references": given} if roles else {}
+    extra = {"references": models_of} if roles else {}
     rng = task_rng(seed, f"mitigation {method.rpartition('.')[2]}")
-    found: Classifier = module.mitigate(classifier, cohort, rng=rng, **extra, **settings)
-    return found
+    mitigated: Classifier = module.mitigate(classifier, cohort, rng=rng, **extra, **settings)
+    return mitigated
 
 
 def references_of(method: str) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ class Association(nn.Module):
         ):  # a product in half precision would blur the head that is to be defeated
             standard = (z.to(weight.dtype) - self.mean) / self.scale
             every = standard @ weight.flatten(0, 1).T + bias.flatten()
-        found = every.unflatten(1, bias.shape)[torch.arange(len(y), device=y.device), y]
-        return found.masked_fill(self.share[y] == 0, -torch.inf)
+        own = every.unflatten(1, bias.shape)[torch.arange(len(y), device=y.device), y]
+        return own.masked_fill(self.share[y] == 0, -torch.inf)
 
     def row_weight(self, y: Tensor, a: Tensor) -> Tensor:
         """(b,) of each row in the loss, 0 where its attribute is missing."""

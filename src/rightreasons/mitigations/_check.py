@@ -17,6 +17,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError, SettingError
 from rightreasons.mitigations import NO_SETTINGS, mitigate, references_of
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.network_state import network_state
 from rightreasons.models.training import train
 
 SIZE = 16
@@ -37,17 +38,17 @@ def check(name: str, **settings: Any) -> dict[str, str]:
     lacking = [key for key in ("attribute", "folder", "device", "threads") if key not in known]
     _expect(not lacking, f"{name}.mitigate has no {', '.join(lacking)}=")
     full = {**{key: value for key, value in QUICK.items() if key in known}, **settings}
-    found = {}
+    mitigated = {}
     with tempfile.TemporaryDirectory() as folder:
         for classes in (2, 3):
             cohort = world(Path(folder), classes)
             for which in NETWORKS:
                 try:
-                    found[f"{which}, {classes} classes"] = _check_one(name, module, which, cohort, full, Path(folder))
+                    mitigated[f"{which}, {classes} classes"] = _check_one(name, module, which, cohort, full, Path(folder))
                 except ModelError as error:
                     _expect("small" in str(error), f"{name} refuses a network without naming it: {error}")
-    _expect(found, f"{name} changes none of the networks {', '.join(NETWORKS)}")
-    return found
+    _expect(mitigated, f"{name} changes none of the networks {', '.join(NETWORKS)}")
+    return mitigated
 
 
 def world(folder: Path, classes: int) -> Cohort:
@@ -112,13 +113,13 @@ def _check_new(name: str, module: Any, old: Classifier, new: Classifier, cohort:
     _expect(new is not old and not own, f"{name} gives a model that shares weights with the one given")
     _expect(not any(m.training for m in new.module.modules()), f"{name} gives a model that is not in evaluation mode")
     _expect(all(p.grad is None for p in new.module.parameters()), f"{name} gives a model that still holds gradients")
-    regime, told = name.rpartition(".")[2], new.card.get("mitigation") or {}
+    regime, entry = name.rpartition(".")[2], new.card.get("mitigation") or {}
     _expect(new.card["regime"] == regime, f"{name}: the card's regime is {new.card['regime']!r}, not {regime!r}")
     expected = set(families.settings_of(module.mitigate)) - set(NO_SETTINGS)
-    settings = set(told.get("settings", ()))
+    settings = set(entry.get("settings", ()))
     _expect(settings == expected, f"{name}: the card's settings are {sorted(settings)}, not {sorted(expected)}")
-    _expect(told.get("selected_by"), f"{name}: the card does not say what it was selected by")
-    _expect("chosen" in told, f"{name}: the card does not say what was chosen")
+    _expect(entry.get("selected_by"), f"{name}: the card does not say what it was selected by")
+    _expect("chosen" in entry, f"{name}: the card does not say what was chosen")
     _expect(new.classes == old.classes, f"{name}: the outputs stand for other classes than before")
     split = dict(zip(cohort.id, cohort.splits, strict=True)) if cohort.splits is not None else {}
     unknown = [i for i in new.used if i not in split]
@@ -183,16 +184,9 @@ def _nothing(*_: Any) -> None:
 def _state(classifier: Classifier) -> dict[str, Any]:
     """Everything a mitigation may touch on its way and must put back."""
     module = classifier.module
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return {
-        "weights or buffers": {key: t.numpy().tobytes() for key, t in module.state_dict().items()},
-        "the parameters themselves": [id(p) for p in module.parameters()],
-        "gradients": [None if p.grad is None else p.grad.numpy().tobytes() for p in module.parameters()],
-        "requires_grad": [p.requires_grad for p in module.parameters()],
-        "the mode": [m.training for m in module.modules()],
-        "hooks": [tuple(getattr(m, each)) for m in module.modules() for each in hooks],
+        **network_state(module),
         "the layers": [(key, id(m)) for key, m in module.named_modules()],
-        "attributes": [sorted(m.__dict__) for m in module.modules()],
         "the card": repr(classifier.card),
         "used or training": (classifier.used, classifier.training, classifier.classes),
     }

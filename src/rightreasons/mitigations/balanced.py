@@ -77,6 +77,6 @@ def balance(
         weight = own * own.sum() / (len(present) * np.where(total > 0, total, 1.0)[rows.group])
         chosen = {"rows per group": {rows.name(g): int(size[g]) for g in present.tolist()}}
     place = {name: k for k, name in enumerate(cohort.id)}
-    found = np.zeros(len(cohort))
-    found[[place[name] for name in rows.cohort.id]] = weight
-    return found, chosen
+    weights = np.zeros(len(cohort))
+    weights[[place[name] for name in rows.cohort.id]] = weight
+    return weights, chosen

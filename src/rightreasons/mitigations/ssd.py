@@ -116,16 +116,17 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
     view = start.rows.select(chosen)
     y, a = (torch.from_numpy(np.asarray(column)).to(start.runs.device) for column in (view.y, view.a))
-    given = np.ones(len(view)) if view.cohort.weight is None else view.cohort.weight
-    weight_of = (torch.from_numpy(given).to(start.runs.device), network.association.row_weight(y, a).double())
-    total = [{name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()} for _ in weight_of]
+    own = np.ones(len(view)) if view.cohort.weight is None else view.cohort.weight
+    weight_of = (torch.from_numpy(own).to(start.runs.device), network.association.row_weight(y, a).double())
+    zeros = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+    total = [zeros, {name: zero.clone() for name, zero in zeros.items()}]
     stream = batches(
         view.cohort, model.geometry, model.mean, model.std, batch=at_once, workers=start.runs.workers, device=start.runs.device
     )
     with closing(stream), start.runs.on_threads():
         for rows, x in stream:
-            for sums, found, weight in zip(total, gradients(weights, x, y[rows], a[rows]), weight_of, strict=True):
-                for name, gradient in found.items():
+            for sums, gradient_of, weight in zip(total, gradients(weights, x, y[rows], a[rows]), weight_of, strict=True):
+                for name, gradient in gradient_of.items():
                     sums[name] += torch.tensordot(weight[rows], gradient.double().square(), dims=1)
 
     def mean(sums: Mapping[str, Tensor], weight: Tensor) -> Importances:
@@ -152,8 +153,8 @@ class _Read(nn.Module):
 def _at_once(network: _Read) -> RowGradients:
     def of_one(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         losses, pull = vjp(lambda w: functional_call(network, w, (x[None], y[None], a[None]))[:, 0], weights)  # type: ignore[misc]
-        one = torch.eye(2, device=losses.device, dtype=losses.dtype)
-        return pull(one[0])[0], pull(one[1])[0]
+        pick = torch.eye(2, device=losses.device, dtype=losses.dtype)
+        return pull(pick[0])[0], pull(pick[1])[0]
 
     every = vmap(of_one, in_dims=(None, 0, 0, 0))
 

@@ -133,20 +133,20 @@ def outputs_of(classifier: Classifier, cohort: Cohort, target: str | None) -> tu
 
 
 def _weight(cohort: Cohort, weights: np.ndarray | None) -> np.ndarray:
-    given = cohort.weight if weights is None else np.asarray(weights, dtype=np.float64)
-    if given is None:
+    own = cohort.weight if weights is None else np.asarray(weights, dtype=np.float64)
+    if own is None:
         return np.ones(len(cohort))
-    if given.shape != (len(cohort),):
+    if own.shape != (len(cohort),):
         raise TrainingError(
-            f"weights have the shape {given.shape}, expected ({len(cohort)},): one per row of cohort {cohort.name!r}"
+            f"weights have the shape {own.shape}, expected ({len(cohort)},): one per row of cohort {cohort.name!r}"
         )
-    odd = ~(np.isfinite(given) & (given >= 0))
+    odd = ~(np.isfinite(own) & (own >= 0))
     if odd.any():
         raise TrainingError(
-            f"{int(odd.sum())} weights of cohort {cohort.name!r} are not numbers of at least 0, first {given[odd][0]} for id "
+            f"{int(odd.sum())} weights of cohort {cohort.name!r} are not numbers of at least 0, first {own[odd][0]} for id "
             f"{cohort.id[odd][0]!r}: 0 leaves a row out"
         )
-    return given
+    return own
 
 
 def _complete(cohort: Cohort, weight: np.ndarray, classifier: Classifier, settings: Settings) -> Examples:

@@ -265,8 +265,8 @@ class Classifier:
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d) features and (n, C) logits of one forward pass."""
-        found, output = run(self.module, x, self.cut.features)
-        return torch.cat([vector(t) for t in found], dim=1), self._picked(output)
+        features, output = run(self.module, x, self.cut.features)
+        return torch.cat([vector(t) for t in features], dim=1), self._picked(output)
 
     def spatial(self, x: Tensor) -> Tensor:
         """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
@@ -275,8 +275,8 @@ class Classifier:
 
     def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
         """The outputs of named layers and the logits of one forward pass, on one graph."""
-        found, output = run(self.module, x, [f"{name}:output" for name in layers])
-        return dict(zip(layers, found)), self._picked(output)
+        outputs, output = run(self.module, x, [f"{name}:output" for name in layers])
+        return dict(zip(layers, outputs)), self._picked(output)
 
     @property
     def has_spatial(self) -> bool:
@@ -334,8 +334,8 @@ class Classifier:
             z, expected = self.read(x)
             pairs = {"in torch": self.head(z), "in numpy": torch.from_numpy(self.head_data(z.cpu().numpy())).to(z.device)}
         scale = float(expected.abs().max())
-        for where, found in pairs.items():
-            off = float((found - expected).abs().max()) if found.shape == expected.shape else float("nan")
+        for where, logits in pairs.items():
+            off = float((logits - expected).abs().max()) if logits.shape == expected.shape else float("nan")
             if not off <= IDENTITY_TOLERANCE * max(scale, 1e-3):
                 raise ModelError(
                     f"{self.name}: head(features(x)) is not the network's output {where} (off by {off:.2g}, largest logit "
@@ -366,10 +366,10 @@ class Classifier:
         folder = Path(folder)
         # clones, because tied weights share their memory and safetensors refuses that
         state = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in self.module.state_dict().items()}
-        told = self._told()
+        description = self._told()
         with files.replacing(folder / "model.safetensors") as partial:
             save_file(state, partial)
-        files.write(folder / "model.json", json.dumps(told, indent=1))
+        files.write(folder / "model.json", json.dumps(description, indent=1))
         return folder
 
     @classmethod
@@ -385,22 +385,22 @@ class Classifier:
             raise ModelError(
                 f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
             )
-        told = json.loads((folder / "model.json").read_text())
-        if told.get("format") != FORMAT:
-            raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
-        geometry = Geometry(**_tuples(told["geometry"]))
+        saved = json.loads((folder / "model.json").read_text())
+        if saved.get("format") != FORMAT:
+            raise ModelError(f"{folder / 'model.json'} has format {saved.get('format')!r}: this version reads {FORMAT}")
+        geometry = Geometry(**_tuples(saved["geometry"]))
         if module is None:
-            module = _rebuilt(folder, told, geometry)
+            module = _rebuilt(folder, saved, geometry)
         loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
         made = cls(
             module.eval(),
-            Cut(**_tuples(told["cut"])),
+            Cut(**_tuples(saved["cut"])),
             geometry=geometry,
-            **{key: told[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
+            **{key: saved[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
         )
-        if made.fingerprint != told["fingerprint"]:
+        if made.fingerprint != saved["fingerprint"]:
             raise CheckpointError(
-                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {told['fingerprint']}: "
+                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {saved['fingerprint']}: "
                 "the two files are not of one save; train or save it again"
             )
         return made
@@ -410,7 +410,7 @@ class Classifier:
         return f"Classifier({self.name}, input {size}, {self.C} classes, features at {', '.join(self.cut.features)})"
 
     def _told(self) -> dict[str, Any]:
-        told = {
+        description = {
             "format": FORMAT,
             "name": self.name,
             "recipe": self.recipe,
@@ -426,12 +426,12 @@ class Classifier:
             "fingerprint": self.fingerprint,
         }
         try:
-            json.dumps(told)
+            json.dumps(description)
         except TypeError as error:
             raise ModelError(
                 f"{self.name} cannot be saved, its settings, card and classes must be plain numbers and strings: {error}"
             ) from error
-        return told
+        return description
 
     def _layers(self, names: Sequence[str], raw: bool = False) -> list[TensorLayer]:
         """Live layers by name, the last of them giving the classifier's logits (`raw`: the network's own)."""
@@ -463,8 +463,8 @@ class Classifier:
     def _picked(self, output: Tensor) -> Tensor:
         if self.output is None and output.shape[1] > 1:
             return output
-        one = output[:, self.output or 0]
-        return torch.stack([torch.zeros_like(one), one], dim=1)
+        logit = output[:, self.output or 0]
+        return torch.stack([torch.zeros_like(logit), logit], dim=1)
 
     def _channels_first(self, maps: Tensor) -> Tensor:
         if self.cut.spatial_activation:
@@ -483,11 +483,11 @@ def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLaye
     return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
 
 
-def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Module:
-    recipe = told["recipe"]
+def _rebuilt(folder: Path, saved: dict[str, Any], geometry: Geometry) -> nn.Module:
+    recipe = saved["recipe"]
     if recipe is None:
         raise ModelError(
-            f"{folder} holds a wrapped network ({told['name']}), which only its own code can build: "
+            f"{folder} holds a wrapped network ({saved['name']}), which only its own code can build: "
             "pass it as Classifier.open(folder, module=…), or load it by a factory, 'package.module:factory'"
         )
     built = loading.build(
@@ -500,9 +500,9 @@ def _rebuilt(folder: Path, told: dict[str, Any], geometry: Geometry) -> nn.Modul
     return built.module.module if isinstance(built.module, Classifier) else built.module
 
 
-def _tuples(told: dict[str, Any]) -> dict[str, Any]:
+def _tuples(saved: dict[str, Any]) -> dict[str, Any]:
     """What JSON turned into lists, as tuples again."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
 
 
 def _device(module: nn.Module) -> torch.device:

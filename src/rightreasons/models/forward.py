@@ -73,20 +73,20 @@ def _hooks(module: nn.Module, points: Sequence[str], seen: dict[str, Tensor]) ->
 
 def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> Any:
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        found = first_tensor(args, kwargs)
-        if found is None:
+        tensor = first_tensor(args, kwargs)
+        if tensor is None:
             return args, kwargs
-        seen[point] = found
-        on = found.clone()
-        swapped = tuple(on if a is found else a for a in args)
-        return swapped, {key: on if a is found else a for key, a in kwargs.items()}
+        seen[point] = tensor
+        on = tensor.clone()
+        swapped = tuple(on if a is tensor else a for a in args)
+        return swapped, {key: on if a is tensor else a for key, a in kwargs.items()}
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        found = output[0] if isinstance(output, tuple) else output
-        if not isinstance(found, Tensor):
+        tensor = output[0] if isinstance(output, tuple) else output
+        if not isinstance(tensor, Tensor):
             return None
-        seen[point] = found
-        on = found.clone()
+        seen[point] = tensor
+        on = tensor.clone()
         return (on, *output[1:]) if isinstance(output, tuple) else on
 
     return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)

@@ -60,12 +60,11 @@ def evaluate(layers: Sequence[TensorLayer], z: Tensor) -> Tensor:
 
 def to_data(layers: Sequence[TensorLayer]) -> Head:
     """A copy of the layers' present values, in numpy."""
-    return Head(
-        tuple(
-            Layer(kind, {name: t.detach().float().cpu().numpy().copy() for name, t in tensors.items()}, which, eps)
-            for kind, tensors, which, eps in layers
-        )
-    )
+    copies = []
+    for kind, tensors, which, eps in layers:
+        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
+        copies.append(Layer(kind, arrays, which, eps))
+    return Head(tuple(copies))
 
 
 class TorchHead(nn.Module):
@@ -82,10 +81,11 @@ class TorchHead(nn.Module):
                     self.register_parameter(f"{name}_{i}", nn.Parameter(torch.tensor(array)))
 
     def layers(self) -> list[TensorLayer]:
-        return [
-            TensorLayer(kind, {name: getattr(self, f"{name}_{i}") for name in names}, which, eps)
-            for i, (kind, names, which, eps) in enumerate(self.layout)
-        ]
+        layers = []
+        for i, (kind, names, which, eps) in enumerate(self.layout):
+            tensors = {name: getattr(self, f"{name}_{i}") for name in names}
+            layers.append(TensorLayer(kind, tensors, which, eps))
+        return layers
 
     def forward(self, z: Tensor) -> Tensor:
         return evaluate(self.layers(), z)
@@ -202,10 +202,10 @@ def _recognise(module: nn.Module) -> str | None:
     probe = copy.deepcopy(module).eval()
     try:
         with torch.no_grad():
-            found = probe(values.clone())
+            applied = probe(values.clone())
     except (RuntimeError, TypeError, ValueError, IndexError):  # it wants another shape, so it is no elementwise function
         return None
-    return matching(values, found) if isinstance(found, Tensor) and found.shape == values.shape else None
+    return matching(values, applied) if isinstance(applied, Tensor) and applied.shape == values.shape else None
 
 
 def matching(before: Tensor, after: Tensor) -> str | None:

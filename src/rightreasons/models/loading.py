@@ -142,7 +142,7 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint, *, new_head: bool = 
         if key in own and state[key].shape != own[key].shape
     }
     if new_head:
-        shapes = {key: (found, wanted) for key, (found, wanted) in shapes.items() if found[1:] != wanted[1:]}
+        shapes = {key: (stored, wanted) for key, (stored, wanted) in shapes.items() if stored[1:] != wanted[1:]}
     if missing or unexpected or shapes:
         raise CheckpointError(_mismatch(checkpoint.path, module, len(own), missing, unexpected, shapes))
     with torch.no_grad():
@@ -276,10 +276,10 @@ def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, setting
     extra = dict(settings) if num_classes is None else {**settings, "num_labels": num_classes}
     load = transformers.AutoModelForImageClassification.from_pretrained
     try:
-        module, told = load(folder, local_files_only=True, output_loading_info=True, **extra)
+        module, report = load(folder, local_files_only=True, output_loading_info=True, **extra)
     except (ValueError, OSError, RuntimeError, TypeError) as error:
         raise ModelError(f"hf:{folder} cannot be loaded: {_brief(error)}") from error
-    missing, shapes = sorted(told["missing_keys"]), sorted(str(key) for key in told["mismatched_keys"])
+    missing, shapes = sorted(report["missing_keys"]), sorted(str(key) for key in report["mismatched_keys"])
     if missing or shapes:
         raise CheckpointError(
             f"the weights in {folder} do not fill {type(module).__name__}: {_listed('missing', missing)}"
@@ -321,8 +321,8 @@ def _hf_processing(transformers: Any, model_type: str, folder: Path | None) -> d
     plain: dict[str, Any] = {"image_mean": (0.5,), "image_std": (0.5,)}
     for name in ("preprocessor_config.json", "processor_config.json"):
         if folder is not None and (folder / name).is_file():
-            found = json.loads((folder / name).read_text())
-            return {**plain, **found.get("image_processor", found)}
+            saved = json.loads((folder / name).read_text())
+            return {**plain, **saved.get("image_processor", saved)}
     for name in _processor_names(IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)):
         processor = getattr(transformers, name, None)
         if processor is not None:
@@ -398,8 +398,8 @@ def _factory(
     if not callable(maker):
         raise ModelError(_unknown(path, name, [n for n in dir(home) if callable(getattr(home, n)) and not n.startswith("_")]))
     accepted = _accepted(maker, None)
-    told = {"num_classes": num_classes, "size": size, "channels": channels}
-    extra = {key: value for key, value in told.items() if value is not None and key in accepted} | settings
+    offered = {"num_classes": num_classes, "size": size, "channels": channels}
+    extra = {key: value for key, value in offered.items() if value is not None and key in accepted} | settings
     module = _call(spec, maker, **extra)
     return Built(module, spec, num_classes, settings, size=size, channels=channels or 3)
 
@@ -435,13 +435,13 @@ def _accepted(maker: Any, home: Any) -> dict[str, Any]:
         returned = inspect.signature(maker).return_annotation
         kind = getattr(home, returned, None) if isinstance(returned, str) and home is not None else None
         makers = [maker, vars(kind)["__init__"]] if inspect.isclass(kind) else [maker]
-    found: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     for each in makers:
         parameters = inspect.signature(each).parameters.values()
-        found = {p.name: p.default for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | found
+        accepted = {p.name: p.default for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | accepted
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    return found
+    return accepted
 
 
 def _pair(size: Any) -> tuple[int, ...] | None:
@@ -472,17 +472,14 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
         if inner is None:
             break
         content = inner
-    tensors = (
-        {str(key): value for key, value in content.items() if isinstance(value, Tensor)} if isinstance(content, Mapping) else {}
-    )
+    tensors: dict[str, Tensor] = {}
+    content_is = f"a {type(content).__name__}"
+    if isinstance(content, Mapping):
+        tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+        content_is = f"the keys {[str(key) for key in list(content)[:8]]}"
     if not tensors:
-        keys = (
-            f"the keys {[str(key) for key in list(content)[:8]]}"
-            if isinstance(content, Mapping)
-            else f"a {type(content).__name__}"
-        )
         raise CheckpointError(
-            f"{path} holds no weights: found {keys}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
+            f"{path} holds no weights: found {content_is}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
         )
     return tensors
 
@@ -525,12 +522,12 @@ def _mismatch(
     unexpected: Sequence[str],
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
 ) -> str:
-    differing = [f"{key} {found} in the file, {wanted} in the network" for key, (found, wanted) in shapes.items()]
-    told = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
+    differing = [f"{key} {stored} in the file, {wanted} in the network" for key, (stored, wanted) in shapes.items()]
+    differences = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
     hint = "name the architecture that was trained"
     if shapes and not missing and not unexpected:
         hint = "give the num_classes and size it was trained with, or new_head=True to train a new head on these weights"
-    return f"{path} does not fit {type(module).__name__} ({n} tensors): {told}{hint}"
+    return f"{path} does not fit {type(module).__name__} ({n} tensors): {differences}{hint}"
 
 
 def _listed(what: str, keys: Sequence[str], most: int = 5) -> str:

@@ -74,8 +74,8 @@ def run_for(x: Tensor, block: Block, queries: int) -> Tensor:
     y = F.layer_norm(x, x.shape[-1:], *block.norm1)
     (to_q, to_k, to_v), (of_q, _, of_v) = (part.chunk(3) for part in block.qkv)
     q = F.linear(y[:, :queries], to_q, of_q).unflatten(-1, (block.heads, -1))
-    asked = torch.einsum("sqhd,hde->sqhe", q * q.shape[-1] ** -0.5, to_k.unflatten(0, (block.heads, -1)))
-    weights = (asked.flatten(1, 2) @ y.transpose(1, 2)).softmax(-1)
+    projected = torch.einsum("sqhd,hde->sqhe", q * q.shape[-1] ** -0.5, to_k.unflatten(0, (block.heads, -1)))
+    weights = (projected.flatten(1, 2) @ y.transpose(1, 2)).softmax(-1)
     read = (weights @ y).unflatten(1, (queries, block.heads))
     brought = torch.einsum("sqhe,hde->sqhd", read, to_v.unflatten(0, (block.heads, -1))).flatten(2) + of_v
     return rest(x[:, :queries], brought, block)
@@ -110,14 +110,14 @@ class Opening(NamedTuple):
         """
         at = image[:, None]
         a = self.weights[at, keep, :, gone[:, None]][..., None]
-        found = torch.addcmul(self.seen[at, keep], a, self.v[image, gone][:, None], value=-1).div_(1 - a)
+        attended = torch.addcmul(self.seen[at, keep], a, self.v[image, gone][:, None], value=-1).div_(1 - a)
         s, i, h = (a[..., 0] > MOST_WEIGHT).nonzero(as_tuple=True)
         if len(s):
             b = image[s]
             logits = torch.einsum("rd,rjd->rj", self.q[b, keep[s, i], h], self.k[b, :, h]) * self.q.shape[-1] ** -0.5
             anew = logits.scatter(1, gone[s, None], -torch.inf).softmax(-1)
-            found[s, i, h] = torch.einsum("rj,rjd->rd", anew, self.v[b, :, h])
-        return found.flatten(2)
+            attended[s, i, h] = torch.einsum("rj,rjd->rd", anew, self.v[b, :, h])
+        return attended.flatten(2)
 
 
 def heads_of(projected: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
@@ -158,11 +158,11 @@ def multi_head(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value:
         "embed_dim_to_check", "num_heads", "in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p",
         "out_proj_weight", "out_proj_bias",
     )  # fmt: skip
-    given = {**dict(zip(names, args)), **kwargs}
-    projected = F.linear(query.transpose(0, 1), given["in_proj_weight"], given["in_proj_bias"])
-    q, k, v = heads_of(projected, given["num_heads"], 3)
+    settings = {**dict(zip(names, args)), **kwargs}
+    projected = F.linear(query.transpose(0, 1), settings["in_proj_weight"], settings["in_proj_bias"])
+    q, k, v = heads_of(projected, settings["num_heads"], 3)
     brought = attend(q, k, v, None, None).transpose(1, 2).flatten(2)
-    return F.linear(brought, given["out_proj_weight"], given["out_proj_bias"]).transpose(0, 1), None
+    return F.linear(brought, settings["out_proj_weight"], settings["out_proj_bias"]).transpose(0, 1), None
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------

@@ -46,13 +46,13 @@ def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | 
 
 
 def _start(classifier: Classifier) -> str:
-    told = str(classifier.card.get("start") or "")
+    start = str(classifier.card.get("start") or "")
     if _is_as_loaded(classifier):
         return "given"
-    if told in ("", "fresh") or Path(told).exists():
-        return told or "fresh"
+    if start in ("", "fresh") or Path(start).exists():
+        return start or "fresh"
     raise ModelError(
-        f"{classifier.name} was trained from weights with the fingerprint {told}, and a fingerprint does not give them back: "
+        f"{classifier.name} was trained from weights with the fingerprint {start}, and a fingerprint does not give them back: "
         "say start=<folder or checkpoint of those weights>, or start='fresh' for random ones"
     )
 
@@ -64,8 +64,8 @@ def _is_as_loaded(classifier: Classifier) -> bool:
 
 def _used_in(folder: Path) -> frozenset[str]:
     """Ids that a saved model was fitted or tuned on."""
-    told = folder / "model.json"
-    return frozenset(json.loads(told.read_text())["used"]) if told.is_file() else frozenset()
+    description = folder / "model.json"
+    return frozenset(json.loads(description.read_text())["used"]) if description.is_file() else frozenset()
 
 
 def _random_weights(classifier: Classifier, rng: np.random.Generator) -> dict[str, torch.Tensor]:

@@ -256,8 +256,8 @@ def _loop(run: Run, fit: Examples, stop: Examples, augment: Augment | None, fold
             started = time.perf_counter()
             loss = _epoch(run, fit, augment, meter)
             scores = evaluate(_logits(run, stop), stop.y, stop.groups)
-            told = {"epoch": run.epoch + 1, "loss": loss, **{f"val_{name}": score for name, score in scores.items()}}
-            run.end_epoch({**told, "lr": run.rate(run.steps - 1), "time_seconds": time.perf_counter() - started})
+            measured = {"epoch": run.epoch + 1, "loss": loss, **{f"val_{name}": score for name, score in scores.items()}}
+            run.end_epoch({**measured, "lr": run.rate(run.steps - 1), "time_seconds": time.perf_counter() - started})
             run.save(folder)
             meter.say(f"epoch {run.epoch}: loss {loss:.3f}, {settings.stop_on} {scores[settings.stop_on]:.3f}")
 

@@ -73,8 +73,10 @@ def claim(folder: Path, plan: Mapping[str, Any]) -> bool:
     plan = json.loads(json.dumps(plan))
     file = folder / PLAN
     if file.exists():
-        found = json.loads(file.read_text())
-        other = [f"{k} is {plan.get(k)!r} and was {found.get(k)!r}" for k in {**plan, **found} if plan.get(k) != found.get(k)]
+        earlier = json.loads(file.read_text())
+        other = [
+            f"{k} is {plan.get(k)!r} and was {earlier.get(k)!r}" for k in {**plan, **earlier} if plan.get(k) != earlier.get(k)
+        ]
         if other:
             raise TrainingError(
                 f"{folder} belongs to another training run ({'; '.join(other)}): give another folder, or remove this one"
@@ -94,8 +96,8 @@ def described(thing: Any) -> Any:
         return [described(thing.func), [_plain(a) for a in thing.args], {k: _plain(v) for k, v in sorted(thing.keywords.items())}]
     if inspect.isroutine(thing):
         return f"{thing.__module__}:{thing.__qualname__}"
-    told = {k: _plain(v) for k, v in sorted(vars(thing).items()) if not k.startswith("_") and k != "training"}
-    return [f"{type(thing).__module__}:{type(thing).__qualname__}", told, _hash_of_state(thing)]
+    attributes = {k: _plain(v) for k, v in sorted(vars(thing).items()) if not k.startswith("_") and k != "training"}
+    return [f"{type(thing).__module__}:{type(thing).__qualname__}", attributes, _hash_of_state(thing)]
 
 
 def _plain(value: Any) -> Any:

@@ -31,8 +31,8 @@ def layer(*, after: str = "") -> Perturbation:
 
     def change(batch: Pass) -> Pass:
         def network(x: Tensor) -> tuple[Tensor, Tensor]:
-            found, logits = batch.classifier.activations(x, [name])
-            return means(batch.classifier, name, found[name]), logits
+            outputs, logits = batch.classifier.activations(x, [name])
+            return means(batch.classifier, name, outputs[name]), logits
 
         return batch.with_network(network)
 

@@ -344,13 +344,13 @@ class Table:
         return Resampled(self, counts)
 
     def exchanged(self, donors: NDArray[np.integer]) -> Exchanged:
-        given = np.asarray(donors)
-        if self.missing or given.ndim != 2 or given.shape[1] != len(self.code):
+        rows = np.asarray(donors)
+        if self.missing or rows.ndim != 2 or rows.shape[1] != len(self.code):
             raise DataError(
-                f"found donors of shape {given.shape} for {len(self.code)} rows, {self.missing} of them without a "
+                f"found donors of shape {rows.shape} for {len(self.code)} rows, {self.missing} of them without a "
                 "label or attribute: leave those out and give (P, n) row numbers"
             )
-        return Exchanged(self, given)
+        return Exchanged(self, rows)
 
     def position(self, level: Hashable) -> int:
         """Position of a level among the values; of two values the second is meant unless one is named."""
@@ -606,9 +606,9 @@ def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
 
 def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
     """Slopes (P,) of logistic fits of one outcome y (m,) on P columns of numbers x (P, m), all by Newton's steps at once."""
-    found = np.full(len(x), np.nan)
+    slopes = np.full(len(x), np.nan)
     if not len(y) or y.min() == y.max():
-        return found
+        return slopes
     scale = x.std(axis=1, keepdims=True)
     low, high = x[:, y == 0], x[:, y == 1]
     overlap = (scale[:, 0] > 0) & (low.min(axis=1) < high.max(axis=1)) & (high.min(axis=1) < low.max(axis=1))
@@ -627,8 +627,8 @@ def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
         a, b = a + shrink * da, b + shrink * db
         if (np.abs(np.where(overlap, da, 0)).max() < 1e-9) and (np.abs(np.where(overlap, db, 0)).max() < 1e-9):
             break
-    found[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
-    return found
+    slopes[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
+    return slopes
 
 
 def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:

@@ -272,13 +272,13 @@ def pull_draws(
     a, attributes = coded(attribute)
     p = np.asarray(probability, dtype=np.float64)
     _same_length(y, a, p)
-    found = []
+    pulls = []
     for k, value in enumerate(attributes):
         if value in aligned:
             sides = [((y == c) & (a == k), (y == c) & (a >= 0) & (a != k)) for c in range(len(labels))]
             compared = [_difference(counts, p[:, aligned[value]], *both) for both in sides if min(map(np.sum, both)) >= fewest]
-            found.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
-    defined = [draws for draws in found if not np.isnan(draws).all()]
+            pulls.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
+    defined = [draws for draws in pulls if not np.isnan(draws).all()]
     return np.mean(defined, axis=0) if defined else np.full(len(counts), np.nan)
 
 
@@ -288,12 +288,12 @@ def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLi
     For rows that are not reported on: it gives a direction to test, and is no finding.
     """
     classes = range(np.shape(probability)[1])
-    found: dict[Hashable, int] = {}
+    aligned: dict[Hashable, int] = {}
     for value in coded(attribute)[1]:
         pulls = np.nan_to_num([pull(label, probability, attribute, {value: c}) for c in classes])  # undefined draws nowhere
         if pulls.max() > 0:
-            found[value] = int(pulls.argmax())
-    return found
+            aligned[value] = int(pulls.argmax())
+    return aligned
 
 
 # ---------------------------------------------------------------------------------------------------- AUC and F1

@@ -86,8 +86,8 @@ def correlation(
         within it (with `cluster`: clusters within it)
     B : resamples, and permutations
     """
-    (found,) = correlations({"": (x, y)}, rng=rng, method=method, cluster=cluster, within=within, B=B, level=level).values()
-    return found
+    (single,) = correlations({"": (x, y)}, rng=rng, method=method, cluster=cluster, within=within, B=B, level=level).values()
+    return single
 
 
 def correlations(
@@ -106,17 +106,17 @@ def correlations(
     if B < 1 or not 0 < level < 1:
         raise SettingError(f"found B={B} and level={level}; B must be at least 1 and level between 0 and 1")
     seed = int(rng.integers(2**63))
-    found = {}
+    results = {}
     for name, (x, y) in tests.items():
         a, b = _columns(x, y)
         kept = np.isfinite(a) & np.isfinite(b)
         clusters, inside = (None if c is None else _codes(c, len(a))[kept] for c in (cluster, within))
         # Every test starts from the same generator: those with the same units then have the same resamples.
         own = np.random.default_rng(seed)
-        one = _correlation(a[kept], b[kept], method, clusters, inside, own, B, level)
-        found[name] = replace(one, left_out=int(np.sum(~kept)))
-    adjusted = benjamini_hochberg([one.p for one in found.values()])
-    return {name: replace(one, p_adjusted=float(p)) for (name, one), p in zip(found.items(), adjusted, strict=True)}
+        test = _correlation(a[kept], b[kept], method, clusters, inside, own, B, level)
+        results[name] = replace(test, left_out=int(np.sum(~kept)))
+    adjusted = benjamini_hochberg([test.p for test in results.values()])
+    return {name: replace(test, p_adjusted=float(p)) for (name, test), p in zip(results.items(), adjusted, strict=True)}
 
 
 def _correlation(
@@ -345,7 +345,7 @@ def coupled(
         raise DataError(f"found {values.size} values for {draws.shape[1]} units; give one value a unit inside and outside")
     reason = "a class is missing inside or outside" if metric == "auc" else ""
     change = tuple(interval(value, draws[:, u], level, reason) for u, value in enumerate(values))
-    p = np.array([bootstrap_p(one.value, draws[:, u]) for u, one in enumerate(change)])
+    p = np.array([bootstrap_p(estimate.value, draws[:, u]) for u, estimate in enumerate(change)])
     return Degradation(metric, change, p, benjamini_hochberg(p), draws)
 
 
@@ -457,7 +457,11 @@ def _line(a: Floats, b: Floats, cluster: Codes | None, kept: NDArray[np.bool_], 
     robust, p_robust = _robust_slope(fit, leverage, cluster, level)
     exact = float(np.sqrt(np.sum(fit.resid**2))) <= 1e-10 * float(np.sqrt(np.sum((b - b.mean()) ** 2)))
     few = n < FEWEST_UNITS + 1
-    why = "the line goes through every unit" if exact else f"{n} units, at least {FEWEST_UNITS + 1} needed" if few else ""
+    why = ""
+    if exact:
+        why = "the line goes through every unit"
+    elif few:
+        why = f"{n} units, at least {FEWEST_UNITS + 1} needed"
     normal, jarque, equal = (math.nan,) * 3 if why else _residual_p(fit.resid, design)
     fixing = leverage >= ALONE  # such a unit has no residual of its own: its distance is 0/0
     cook = np.full(n, np.nan)
@@ -540,14 +544,14 @@ def over_seeds(values: ArrayLike, level: float = 0.95) -> Interval:
     """Mean over seeds with its t interval; seeds without a value leave and are counted in `undefined`."""
     array = np.asarray(values, dtype=np.float64).reshape(-1)
     defined = array[np.isfinite(array)]
-    told: dict[str, Any] = {"draws": len(array), "undefined": len(array) - len(defined), "level": level}
+    described: dict[str, Any] = {"draws": len(array), "undefined": len(array) - len(defined), "level": level}
     if not len(defined):
-        return Interval(math.nan, math.nan, math.nan, reason="no seed has a value", **told)
+        return Interval(math.nan, math.nan, math.nan, reason="no seed has a value", **described)
     mean = float(defined.mean())
     if len(defined) == 1:
-        return Interval(mean, math.nan, math.nan, reason="no interval: one seed", **told)
+        return Interval(mean, math.nan, math.nan, reason="no interval: one seed", **described)
     half = float(stats.t.ppf((1 + level) / 2, len(defined) - 1) * defined.std(ddof=1) / math.sqrt(len(defined)))
-    return Interval(mean, mean - half, mean + half, **told)
+    return Interval(mean, mean - half, mean + half, **described)
 
 
 @dataclass(frozen=True)
@@ -584,7 +588,11 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Paired:
     d = np.where(np.abs(d) <= ROUNDING * np.maximum(np.abs(first[both]), np.abs(second[both])), 0.0, d)
     more, less = int(np.sum(d > 0)), int(np.sum(d < 0))
     n = more + less
-    reason = "" if n else ("no pair has both values" if not len(d) else "all pairs are equal")
+    reason = ""
+    if not len(d):
+        reason = "no pair has both values"
+    elif not n:
+        reason = "all pairs are equal"
     return Paired(
         difference=over_seeds(d, level),
         median=float(np.median(d)) if len(d) else math.nan,
@@ -667,15 +675,15 @@ def seed_stability(
     code = np.unique(code, return_inverse=True)[1].reshape(-1)
     sizes = np.arange(1, max(S, 1))
     whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0]) if len(a) >= FEWEST_UNITS else math.nan
-    found = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
+    by_size = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
     reason = "" if not math.isnan(whole) else f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
-    defined = [values[~np.isnan(values)] for values in found]
+    defined = [values[~np.isnan(values)] for values in by_size]
     return SeedStability(
         method=method,
         whole=whole,
         seeds=sizes,
-        subsets=np.array([len(values) for values in found], dtype=np.int64),
-        undefined=np.array([np.isnan(values).sum() for values in found], dtype=np.int64),
+        subsets=np.array([len(values) for values in by_size], dtype=np.int64),
+        undefined=np.array([np.isnan(values).sum() for values in by_size], dtype=np.int64),
         mean=np.array([v.mean() if len(v) else np.nan for v in defined]),
         low=np.array([v.min() if len(v) else np.nan for v in defined]),
         high=np.array([v.max() if len(v) else np.nan for v in defined]),

@@ -274,8 +274,8 @@ class _Part:
         if self.guess is None:
             return resampling.concordance_draws(self.truth, self.score, here), np.full(len(counts), np.nan)
         # With two levels the second's AUC repeats the first's.
-        asked = self.levels[:1] if self.score.shape[1] == 2 else self.levels
-        auc = np.mean([resampling.auc_draws(self.truth == k, self.score[:, k], here) for k in asked], axis=0)
+        scored = self.levels[:1] if self.score.shape[1] == 2 else self.levels
+        auc = np.mean([resampling.auc_draws(self.truth == k, self.score[:, k], here) for k in scored], axis=0)
         cells = resampling.tally(here, 2 * self.truth + (self.guess == self.truth), 2 * self.score.shape[1])
         cells = cells.reshape(len(counts), -1, 2)[:, list(self.levels)]
         number = cells.sum(axis=2)

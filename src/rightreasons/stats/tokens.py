@@ -43,11 +43,11 @@ def spuriosity(influence: ArrayLike, inside: ArrayLike, rectify: str = "positive
 def why_undefined(influence: ArrayLike, inside: ArrayLike, rectify: str = "positive") -> NDArray[np.int8]:
     """Numbers (n,) into `REASONS`: why M-TSI is undefined; 0 where it is defined."""
     z, core = _tokens(influence, inside, rectify)
-    found = np.zeros(len(z), np.int8)
-    found[~(_largest(z, core) > 0)] = 3
-    found[core.all(axis=1)] = 2
-    found[~core.any(axis=1)] = 1
-    return found
+    reason = np.zeros(len(z), np.int8)
+    reason[~(_largest(z, core) > 0)] = 3
+    reason[core.all(axis=1)] = 2
+    reason[~core.any(axis=1)] = 1
+    return reason
 
 
 def strongest_outside(influence: ArrayLike, inside: ArrayLike) -> Floats:

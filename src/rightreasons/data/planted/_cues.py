@@ -69,7 +69,9 @@ class Cue:
         most = (pixels - 1) // 2 if kind == "ring" else pixels
         if kind in DEFAULT_SIZE and not 1 <= side <= most:
             raise SettingError(f"a {kind} of {side} pixels does not fit an image of {pixels}: give size= from 1 to {most}")
-        where = _where("top-left" if place is None else place, side, pixels) if kind in PLACED else None
+        where = None
+        if kind in PLACED:
+            where = _where("top-left" if place is None else place, side, pixels)
         return cls(kind, side, where, float(strength), float(noise), values)
 
 

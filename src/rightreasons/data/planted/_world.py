@@ -80,12 +80,12 @@ class Association:
         if not 0 <= label_noise < 1:
             raise SettingError(f"label_noise={label_noise}: give a share of at least 0 and below 1")
         none = 1 / (values or 2)
-        given = {
+        stated = {
             **dict.fromkeys(BIASED, agreement),
             "audit": none if agreement_audit is None else agreement_audit,
             "test": none if agreement_test is None else agreement_test,
         }
-        shares = {split: _share(share, classes, values == 0) for split, share in given.items()}
+        shares = {split: _share(share, classes, values == 0) for split, share in stated.items()}
         return cls(classes, values, shares, label_noise, int(seed))
 
     def everywhere(self, split: str) -> Association:
