@@ -95,7 +95,9 @@ def rule() -> tuple[str, ...]:
 def _as_fraction(number: float) -> str:
     """A simple fraction such as 1/4, where the number is one; else its decimals."""
     fraction = Fraction(number).limit_denominator(12)
-    return str(fraction) if float(fraction) == number else f"{number:g}"
+    if float(fraction) == number:
+        return str(fraction)
+    return f"{number:g}"
 
 
 # ---- cases ---------------------------------------------------------------------------------------------------------------
@@ -153,7 +155,10 @@ def cases(findings: Iterable[Finding], sheet: Sheet | None = None) -> list[Case]
         q = _adjusted(own) if len(attributes) > 1 else {}
         for attribute in attributes:
             about = [f for f in own if f.attribute in (attribute, "")]
-            voters = about if len(attributes) == 1 else [f for f in about if f.attribute == attribute]
+            if len(attributes) == 1:
+                voters = about
+            else:
+                voters = [f for f in about if f.attribute == attribute]
             imbalance = _imbalance(sheet, model, attribute)
             judged.append(_judged(model, attribute, about, voters, q, imbalance))
     return judged
@@ -265,7 +270,9 @@ def _of_row(row: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def _effect(finding: Finding) -> float:
     """Size of the effect that decided, a share or a correlation; a finding that gives none counts once."""
     value = finding.estimates[0].value if finding.estimates else None
-    return COUNTS_ONCE if value is None else min(abs(value), 1.0)
+    if value is None:
+        return COUNTS_ONCE
+    return min(abs(value), 1.0)
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------------
@@ -282,7 +289,9 @@ def _needs(attribute: str, reliance: Sequence[Finding]) -> str:
 
 def _lacked(finding: Finding) -> str:
     failed = [check.name for check in finding.checks if check.decides and check.passed is not True]
-    return f"{finding.audit}: {', '.join(failed)}" if failed else finding.audit
+    if failed:
+        return f"{finding.audit}: {', '.join(failed)}"
+    return finding.audit
 
 
 class _Sides(NamedTuple):
@@ -300,16 +309,23 @@ def _sentence(verdict: Verdict, model: str, attribute: str, sides: _Sides, needs
         uses = any(f.row == MUST_LOOK for f in deciding)
         claim = f"uses {cue} to decide" if uses else f"follows {cue} in its answers"
         agree = f", and {_subject(place, 'finds', 'find')} it in the image" if place else ""
-        but = f"; {_subject(sides.cleared, 'does', 'do')} not see it" if sides.cleared else ""
+        but = ""
+        if sides.cleared:
+            but = f"; {_subject(sides.cleared, 'does', 'do')} not see it"
         return f"{model or 'The model'} {claim}: {_subject(deciding, 'says', 'say')} so{agree}{but}."
     could_see = [f for f in sides.cleared if f.row in DECIDES]
     if verdict == "no evidence":
         return f"No evidence that {who} uses {cue}: {_names(could_see)} could have seen it and did not."
     undecided = f"It is undecided whether {who} uses {cue}"
     if needs:
-        hints = [f"{_subject(deciding, 'sees', 'see')} its answers follow it"] if deciding else []
+        if deciding:
+            hints = [f"{_subject(deciding, 'sees', 'see')} its answers follow it"]
+        else:
+            hints = []
         hints += [f"{_subject(place, 'sees', 'see')} it look where the cue is"] if place else []
-        also = f" {_capital(' and '.join(hints))}, but that is not yet use." if hints else ""
+        also = ""
+        if hints:
+            also = f" {_capital(' and '.join(hints))}, but that is not yet use."
         return f"{undecided}: no audit of reliance could tell.{also} What would help most is {needs}."
     if deciding:
         return f"{undecided}: {_subject(sides.called, 'says', 'say')} so, but {_subject(sides.cleared, 'does', 'do')} not."
@@ -338,7 +354,10 @@ def _disagreement(caller: Finding, clearer: Finding) -> str:
         rows = f"Both are about {caller.row}, but they test it in different ways."
     else:
         rows = f"They ask different questions: {caller.audit} is about {caller.row}, {clearer.audit} about {clearer.row}."
-    doubt = f"When weighing them: {'; '.join(weaknesses)}." if weaknesses else "Neither failed a check."
+    if weaknesses:
+        doubt = f"When weighing them: {'; '.join(weaknesses)}."
+    else:
+        doubt = "Neither failed a check."
     return (
         f"{caller.audit} calls a shortcut ({caller.question}) and {clearer.audit} finds no evidence of one ({clearer.question}). "
         f"{rows} {doubt}"
@@ -375,7 +394,9 @@ def _names(findings: Sequence[Finding]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names)
 
 
 def _capital(words: str) -> str:

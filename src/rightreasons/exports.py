@@ -402,7 +402,9 @@ def _case_lines(judged: Sequence[Case]) -> list[str]:
     for case in judged:
         verdict = f"**{_md(str(case.verdict))}**"
         rows.append((_md(case.model), _md(case.attribute), verdict, f"{case.score:.2f}", _md(case.sentence)))
-    return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)] if rows else []
+    if rows:
+        return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)]
+    return []
 
 
 def _asked(finding: Finding) -> tuple[str, ...]:

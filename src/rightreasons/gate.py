@@ -287,7 +287,10 @@ def _threshold(rule: Threshold, findings: Sequence[Finding], rules: Policy) -> I
 
 def _outcome(rule: Threshold, estimate: Estimate, may_be_open: bool) -> tuple[Outcome, str]:
     """Whether the estimate keeps the bounds, and its numbers; where that cannot be told, it is skipped or fails."""
-    low, high = (estimate.low, estimate.high) if rule.by == "interval" else (estimate.value, estimate.value)
+    if rule.by == "interval":
+        low, high = (estimate.low, estimate.high)
+    else:
+        low, high = (estimate.value, estimate.value)
     keeps = True
     for bound, limit, sign in ((rule.at_least, low, 1), (rule.at_most, high, -1)):
         if bound is None:

@@ -60,7 +60,9 @@ class Pair:
     @property
     def group_sizes(self) -> dict[tuple[Any, Any], int]:
         """Group → rows; empty where there is no attribute."""
-        return {} if self.attribute is None else groups.group_sizes(self.label, self.attribute)
+        if self.attribute is None:
+            return {}
+        return groups.group_sizes(self.label, self.attribute)
 
     def group_name(self, group: tuple[Any, Any]) -> str:
         values = [of[int(code)] if len(of) else code for code, of in zip(group, self.names, strict=True)]
@@ -246,7 +248,10 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
     if "comparison" not in chosen:
         return None
     comparison = Comparison.from_plain(chosen["comparison"])
-    unchanged = f"The model handed on is unchanged: {chosen['unchanged']}." if chosen.get("unchanged") else ""
+    if chosen.get("unchanged"):
+        unchanged = f"The model handed on is unchanged: {chosen['unchanged']}."
+    else:
+        unchanged = ""
     gains = [float(gain) for gain in chosen.get("random gains", ())]
     further = _specific_to_the_map(comparison, gains, chosen) if gains else Further()
     return finding(
@@ -262,7 +267,10 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
 def _specific_to_the_map(comparison: Comparison, gains: Sequence[float], chosen: Mapping[str, Any]) -> Further:
     """Whether the gain exceeds those of all random maps."""
     specific = comparison.lines[0].difference.value > max(gains)
-    verdict = "is specific to the map: none of" if specific else "is not specific to the map: at least one of"
+    if specific:
+        verdict = "is specific to the map: none of"
+    else:
+        verdict = "is not specific to the map: at least one of"
     said = f"the gain {verdict} {len(gains)} maps with the same values far from their true places gained as much"
     check = Check(name="the gain is specific to the map", passed=specific, note=said)
     sentence = f"{said[0].upper()}{said[1:]} (mean {np.mean(gains):+.3f}, largest {max(gains):+.3f})."
@@ -491,7 +499,10 @@ def _estimates(comparison: Comparison) -> list[Estimate]:
 
 
 def _checks(comparison: Comparison, card: Mapping[str, Any]) -> list[Check]:
-    left_out = f"left out of the worst-group accuracy: {comparison.left_out}" if comparison.left_out else ""
+    if comparison.left_out:
+        left_out = f"left out of the worst-group accuracy: {comparison.left_out}"
+    else:
+        left_out = ""
     checks = [Check(id="group sizes", name="every group is large enough", passed=not left_out, note=left_out)]
     if card:
         by = str(card.get("selected_by", ""))

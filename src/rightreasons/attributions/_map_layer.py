@@ -59,7 +59,10 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
     """(b, c, *space) of what was read at a place; tokens without those in front of the patches, on their grid."""
     axes = len(size)
     if t.ndim == axes + 2:
-        is_last = _is_channels_last(t.shape, size) if place.channels == "auto" else place.channels == "last"
+        if place.channels == "auto":
+            is_last = _is_channels_last(t.shape, size)
+        else:
+            is_last = place.channels == "last"
         if is_last is None:
             raise ModelError(
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: none of its axes have "
@@ -101,15 +104,22 @@ def leaf_at(module: nn.Module, point: str) -> Iterator[list[Tensor]]:
         return seen[0].clone()  # what the network does in place must not touch the leaf
 
     def before(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (replaced(args[0]), *args[1:]) if args and isinstance(args[0], Tensor) else args
+        if args and isinstance(args[0], Tensor):
+            return (replaced(args[0]), *args[1:])
+        return args
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
             return (replaced(output[0]), *output[1:])
-        return replaced(output) if isinstance(output, Tensor) else output
+        if isinstance(output, Tensor):
+            return replaced(output)
+        return output
 
     layer = layer_of(module, name)
-    handle = layer.register_forward_pre_hook(before) if side == "input" else layer.register_forward_hook(after)
+    if side == "input":
+        handle = layer.register_forward_pre_hook(before)
+    else:
+        handle = layer.register_forward_hook(after)
     try:
         yield seen
     finally:
@@ -136,7 +146,10 @@ def _paper_layer(module: nn.Module) -> str:
     if kind == "MobileNetV3":
         if isinstance(features, nn.Sequential) and len(features) > 2:
             return f"features.{len(features) - 2}"
-        stages = [list(stage.children()) for stage in blocks] if isinstance(blocks, nn.Sequential) else []
+        if isinstance(blocks, nn.Sequential):
+            stages = [list(stage.children()) for stage in blocks]
+        else:
+            stages = []
         if len(stages) > 1 and type(stages[-1][0]).__name__.startswith("Conv"):
             return f"blocks.{len(stages) - 2}.{len(stages[-2]) - 1}"
     return ""
@@ -158,7 +171,10 @@ def _watched(classifier: Classifier, x: Tensor) -> Place:
             handle.remove()
     # By the features and not by a logit, because a head may start at zero; in a direction that no norm holds fixed.
     along = (features * torch.linspace(-1, 1, features.shape[1], device=x.device)).sum()
-    gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True) if norms else ()
+    if norms:
+        gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True)
+    else:
+        gradients = ()
     for (name, tokens), gradient in reversed([*zip(norms, gradients)]):
         grid = patch_grid(classifier.module, size)
         prefix = 0 if grid is None else tokens.shape[1] - prod(grid)

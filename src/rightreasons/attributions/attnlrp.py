@@ -273,7 +273,9 @@ class _Joining:
 def _product(function: Callable[[Tensor, Tensor], Tensor], a: Any, b: Any) -> Tensor:
     """Prop. 3.3: the uniform rule, half to each factor; a constant factor takes nothing."""
     made = function(a, b)
-    return made / 2 + (made / 2).detach() if _depends(a) and _depends(b) else made
+    if _depends(a) and _depends(b):
+        return made / 2 + (made / 2).detach()
+    return made
 
 
 def _divide(a: Any, b: Any, **kwargs: Any) -> Tensor:

@@ -166,7 +166,9 @@ def _add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
 
 
 def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-    return _add(a, b, alpha=-alpha) if _needs_gradient(a) else _add(_Pass.apply(b, -b.detach()), a)
+    if _needs_gradient(a):
+        return _add(a, b, alpha=-alpha)
+    return _add(_Pass.apply(b, -b.detach()), a)
 
 
 def _multiply(a: Any, b: Any) -> Tensor:

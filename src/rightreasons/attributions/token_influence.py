@@ -200,7 +200,9 @@ def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, co
             ends.append(x)
         else:
             probabilities.append(_probability(seen.after(x)))
-    return _probability(seen.after(torch.cat(ends))) if is_short else torch.cat(probabilities)
+    if is_short:
+        return _probability(seen.after(torch.cat(ends)))
+    return torch.cat(probabilities)
 
 
 def _through(
@@ -219,7 +221,9 @@ def _through(
         x = made(plain.run)(x, block)
     if len(seen.plain) == 1:
         return x
-    return made(plain.run_for)(x, seen.plain[-1], seen.prefix) if is_short else made(plain.run)(x, seen.plain[-1])
+    if is_short:
+        return made(plain.run_for)(x, seen.plain[-1], seen.prefix)
+    return made(plain.run)(x, seen.plain[-1])
 
 
 def _run_whole(seen: tokens.Tokens) -> Tensor:
@@ -308,7 +312,9 @@ def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
     chance = _probability(seen.after(x)).gather(1, target[:, None]).sum()
     torch.autograd.grad(chance, first)
     by_blocks = losses[:, seen.prefix :]
-    return by_blocks if seen.reads_prefix_only else by_blocks + _lost_at_the_pool(seen, x.detach(), target)
+    if seen.reads_prefix_only:
+        return by_blocks
+    return by_blocks + _lost_at_the_pool(seen, x.detach(), target)
 
 
 @torch.no_grad()

@@ -122,7 +122,9 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
 
 def is_followed(pull: Interval) -> bool | None:
     """None where there is no pull to judge by."""
-    return None if np.isnan(pull.low) else bool(pull.low > FOLLOWED)
+    if np.isnan(pull.low):
+        return None
+    return bool(pull.low > FOLLOWED)
 
 
 def say_pull(pull: Interval, attribute: str) -> str:

@@ -329,7 +329,9 @@ def _pictures(
 
 
 def _eight_bit(pixels: np.ndarray) -> np.ndarray:
-    return pixels if pixels.dtype == np.uint8 else np.round(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
+    if pixels.dtype == np.uint8:
+        return pixels
+    return np.round(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
 
 
 # ---- saying --------------------------------------------------------------------------------------------------------------
@@ -359,7 +361,9 @@ class Result(OneModelResult[Measurement]):
         m = self.first
         if m.n < FEWEST_TWINS or np.isnan(m.mean.low):
             return "inconclusive"
-        return "shortcut" if m.mean.low > self.tolerance else "no evidence"
+        if m.mean.low > self.tolerance:
+            return "shortcut"
+        return "no evidence"
 
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST_TWINS:

@@ -93,7 +93,9 @@ class Measurement:
 
     @property
     def unit(self) -> str:
-        return "concordance" if self.continuous else "balanced accuracy"
+        if self.continuous:
+            return "concordance"
+        return "balanced accuracy"
 
     def scalars(self) -> dict[str, float | int | str]:
         """Every reading that is defined, as `<kind>_<target>_<what>` with its limits, for a row of a table."""
@@ -212,7 +214,9 @@ def _readings(readings: Sequence[probes.Reading]) -> Readings:
 def _held_against_line(reading: probes.Reading) -> Interval | None:
     if reading.kind == "ridge":
         return reading.within_auc
-    return reading.within_accuracy if reading.target == "class-conditional" else reading.accuracy
+    if reading.target == "class-conditional":
+        return reading.within_accuracy
+    return reading.accuracy
 
 
 def _defined(intervals: Sequence[Interval | None]) -> tuple[Interval, ...]:

@@ -189,7 +189,9 @@ class Result(OneModelResult[Measurement]):
             return "inconclusive"
         if m.pull.low > self.tolerance:
             return "shortcut"
-        return "no evidence" if m.pull.high < self.seen else "inconclusive"
+        if m.pull.high < self.seen:
+            return "no evidence"
+        return "inconclusive"
 
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST:

@@ -57,7 +57,10 @@ class Cohort:
         self.attributes = table.schema.attribute
         self.has_images = table.image is not None
         self._table = table
-        self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
+        if rows is None:
+            self._rows = np.arange(len(table.frame))
+        else:
+            self._rows = np.asarray(rows, dtype=np.int64)
         frozen(self._rows)
         self._attributes = {key: replace(a, values=frozen(a.values[self._rows])) for key, a in table.attributes.items()}
         self.id: np.ndarray = frozen(table.id[self._rows])
@@ -330,7 +333,10 @@ class Cohort:
         counts = self.counts(attribute).to_numpy()
         if not counts.size or not counts.all():
             raise DataError(f"cannot balance cohort {self.name!r}: an empty group in\n{self.counts(attribute)}")
-        per_label = counts.min(axis=1) if within_label else np.full(len(counts), counts.min())
+        if within_label:
+            per_label = counts.min(axis=1)
+        else:
+            per_label = np.full(len(counts), counts.min())
         size = np.repeat(per_label, counts.shape[1])
         kept = [rng.permutation(np.flatnonzero(groups == g))[: size[g]] for g in range(counts.size)]
         return self.select(np.sort(np.concatenate(kept)), name=f"{self.name}-balanced")
@@ -441,14 +447,18 @@ class Cohort:
         no `val`: 15 % of `train`; with no splits at all, all four are made.
         """
         if self.splits is None:
-            return self.split(rng=rng) if trains else self.split({"audit": 0.5, "test": 0.5}, rng=rng)
+            if trains:
+                return self.split(rng=rng)
+            return self.split({"audit": 0.5, "test": 0.5}, rng=rng)
         named = self.splits.copy()
         for missing, source, fraction in (("audit", "test", 0.5), ("val", "train", 0.15)):
             if not self.has(missing) and self.has(source) and (missing == "audit" or trains):
                 rows = np.flatnonzero(named == source)
                 part = self.select(rows)._assign({missing: fraction, source: 1 - fraction}, rng, None)
                 named[rows] = part
-        return self if (named == self.splits).all() else self._renamed(named)
+        if (named == self.splits).all():
+            return self
+        return self._renamed(named)
 
     def twins(self) -> Cohort:
         """The twins of the rows that have one: same ids and labels, the twin's image and attributes."""
@@ -472,7 +482,10 @@ class Cohort:
         """(n,) True where every column has the value wanted, or one of them."""
         mask = np.ones(len(self), bool)
         for column, values in wanted.items():
-            options = values if isinstance(values, list | tuple | set | np.ndarray) else [values]
+            if isinstance(values, list | tuple | set | np.ndarray):
+                options = values
+            else:
+                options = [values]
             texts = {text(v) for v in options}
             mask &= np.array([text(v) in texts for v in self.column(column)], dtype=bool)
         return mask
@@ -507,7 +520,10 @@ class Cohort:
         a = self.attribute(attribute)
         if any(isinstance(v, str) for v in a.levels):
             raise DataError(f"{a.name!r} has the values {list(a.levels)[:5]}, and only numbers have a mean: code it as numbers")
-        numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
+        if a.kind == "continuous":
+            numeric = a.values
+        else:
+            numeric = np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
         return np.where(a.present & (self.label >= 0), numeric, np.nan)
 
     @property
@@ -521,7 +537,10 @@ class Cohort:
         a = self.attribute(attribute)
         codes = a.values
         if a.kind == "continuous":
-            edges = np.nanquantile(a.values, [0.25, 0.5, 0.75]) if a.present.any() else np.zeros(0)
+            if a.present.any():
+                edges = np.nanquantile(a.values, [0.25, 0.5, 0.75])
+            else:
+                edges = np.zeros(0)
             codes = np.where(a.present, np.searchsorted(edges, a.values), -1)
         return self.label * (codes.max(initial=0) + 2) + codes
 

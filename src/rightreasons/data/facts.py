@@ -44,7 +44,10 @@ class Facts:
         self.cohort = cohort
         self.geometry = geometry
         self.workers = workers
-        self.folder = None if folder is None else Path(folder) / f"{cohort.fingerprint}-{geometry.key}"
+        if folder is None:
+            self.folder = None
+        else:
+            self.folder = Path(folder) / f"{cohort.fingerprint}-{geometry.key}"
 
     def pixels(self) -> np.ndarray | Decoded:
         """Pixels (n, *size, c) as `images.load` gives them: uint8, or float32 in [0, 1] where any image is not 8-bit.
@@ -94,7 +97,10 @@ class Facts:
         The headers of a few rows are read. Images that lie differently in the world share no voxel grid and are refused.
         """
         n = len(self.cohort)
-        few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist()) if n else {}
+        if n:
+            few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist())
+        else:
+            few = {}
         affines = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
         first = next((affine for affine in affines.values() if affine is not None), None)
         if first is None:
@@ -187,7 +193,9 @@ def field_of_view(bright: np.ndarray) -> np.ndarray:
     dark = bright <= darkest + DARK
     pieces, _ = ndimage.label(dark)
     surround = np.isin(pieces, np.unique(pieces[border & dark]))
-    return np.ones(bright.shape, bool) if surround.all() or darkest > 2 * DARK else ~surround
+    if surround.all() or darkest > 2 * DARK:
+        return np.ones(bright.shape, bool)
+    return ~surround
 
 
 class Decoded:
@@ -205,7 +213,9 @@ class Decoded:
         if view.ndim == 0:
             return self[[int(view)]][0]
         pictures = list(_decode(self.cohort, self.geometry, view, self.workers))
-        return stack(pictures) if pictures else np.empty((0, *self.shape[1:]), np.uint8)
+        if pictures:
+            return stack(pictures)
+        return np.empty((0, *self.shape[1:]), np.uint8)
 
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
@@ -228,7 +238,10 @@ def _total(pixels: np.ndarray) -> np.ndarray:
 def _edges(picture: np.ndarray) -> np.ndarray:
     """Sobel magnitude (*size) of a picture (*size, c) in grey, scaled to [0, 1] before."""
     grey = picture.astype(np.float64)
-    grey = grey @ np.array([0.299, 0.587, 0.114]) if picture.shape[-1] == 3 else grey.mean(axis=-1)
+    if picture.shape[-1] == 3:
+        grey = grey @ np.array([0.299, 0.587, 0.114])
+    else:
+        grey = grey.mean(axis=-1)
     span = grey.max() - grey.min()
     if span == 0:
         return np.zeros(grey.shape)

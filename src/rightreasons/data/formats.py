@@ -56,7 +56,9 @@ def shape(reference: Reference, *, root: Reference | None = None) -> tuple[int, 
         if _orientation(image) in _QUARTER_TURNS:
             width, height = height, width
         channels = 1 if image.mode in _GREY_MODES else 3
-    return (height, width, channels) if frames == 1 else (height, width, frames, channels)
+    if frames == 1:
+        return (height, width, channels)
+    return (height, width, frames, channels)
 
 
 def digest(reference: Reference, *, root: Reference | None = None) -> str:
@@ -118,7 +120,9 @@ def _kind(path: Path) -> str:
     if name.endswith((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")):
         return "pil"
     with _parsing(path, "a readable file"), path.open("rb") as file:  # DICOM often has no suffix, or a number for one
-        return "dicom" if file.read(132)[128:] == b"DICM" else "pil"
+        if file.read(132)[128:] == b"DICM":
+            return "dicom"
+        return "pil"
 
 
 # What Pillow's, pydicom's and nibabel's parsers let out when bytes are not what they should be.
@@ -136,7 +140,10 @@ def _parsing(path: Path, expected: str) -> Iterator[None]:
         raise
     except _PARSE_ERRORS as error:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
-        way_out = "install a decoder named here" if "missing dependencies" in reason else "restore the file or drop its row"
+        if "missing dependencies" in reason:
+            way_out = "install a decoder named here"
+        else:
+            way_out = "restore the file or drop its row"
         raise ImageError(f"{path}: cannot be decoded ({reason}), expected {expected}: {way_out}") from error
 
 
@@ -209,7 +216,9 @@ def _decode_pil(path: Path, *, raw: bool) -> np.ndarray:
             pages.append(np.asarray(page if turn is None else page.transpose(turn)))
     pages = [page[..., None] if page.ndim == 2 else page for page in pages]
     pixels = pages[0] if len(pages) == 1 else np.stack(pages, axis=2)
-    return pixels if raw or pixels.dtype == np.uint8 else _unit(pixels, path)
+    if raw or pixels.dtype == np.uint8:
+        return pixels
+    return _unit(pixels, path)
 
 
 def _plain(image: Image.Image, path: Path, *, raw: bool) -> Image.Image:
@@ -231,7 +240,10 @@ def _unit(pixels: np.ndarray, path: Path) -> np.ndarray:
     if pixels.dtype.kind in "iu":
         return pixels.astype(np.float32) / np.float32(65535)
     pixels = pixels.astype(np.float32)
-    low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (math.nan, math.nan)
+    if pixels.size:
+        low, high = (float(pixels.min()), float(pixels.max()))
+    else:
+        low, high = (math.nan, math.nan)
     if not (low >= 0 and high <= 1):
         raise ImageError(f"{path}: found floats from {low:g} to {high:g}, expected [0, 1]: scale them, or save 8 or 16 bits")
     return pixels
@@ -266,7 +278,9 @@ def _npy_shape(array: np.ndarray, path: Path, row: int | None) -> tuple[int, ...
     if array.ndim not in (2, 3, 4):
         name = path if row is None else f"{path}#{row}"
         raise ImageError(f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it so")
-    return (*array.shape, 1) if array.ndim == 2 else array.shape
+    if array.ndim == 2:
+        return (*array.shape, 1)
+    return array.shape
 
 
 def _decode_npy(path: Path, row: int | None, *, raw: bool) -> np.ndarray:
@@ -362,9 +376,14 @@ def _dicom_shape(path: Path) -> tuple[int, ...]:
     dataset = _open_dicom(path, pixels=False)
     with _parsing(path, "whole numbers for its size"):
         frames = int(dataset.get("NumberOfFrames") or 1)
-        channels = 3 if dataset.get("PhotometricInterpretation") == "PALETTE COLOR" else int(dataset.get("SamplesPerPixel", 1))
+        if dataset.get("PhotometricInterpretation") == "PALETTE COLOR":
+            channels = 3
+        else:
+            channels = int(dataset.get("SamplesPerPixel", 1))
         size = (int(dataset.Rows), int(dataset.Columns))
-    return (*size, channels) if frames == 1 else (*size, frames, channels)
+    if frames == 1:
+        return (*size, channels)
+    return (*size, frames, channels)
 
 
 def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
@@ -382,7 +401,10 @@ def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
     if pixels.dtype == np.float64:  # no window: still in the units of the rescaled values
         pixels = _span(pixels.astype(np.float32), path)
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
-        pixels = np.uint8(255) - pixels if pixels.dtype == np.uint8 else np.float32(1) - pixels
+        if pixels.dtype == np.uint8:
+            pixels = np.uint8(255) - pixels
+        else:
+            pixels = np.float32(1) - pixels
     return pixels
 
 
@@ -431,18 +453,25 @@ def _windowed(values: np.ndarray, centre: float, width: float, function: str) ->
 
 def _in_force(dataset: Any, frame: int, keyword: str, default: float | str) -> Any:
     """An attribute of one frame: its own functional group, then the shared one, then the file's."""
-    macro = "FrameVOILUTSequence" if keyword.startswith(("Window", "VOI")) else "PixelValueTransformationSequence"
+    if keyword.startswith(("Window", "VOI")):
+        macro = "FrameVOILUTSequence"
+    else:
+        macro = "PixelValueTransformationSequence"
     for groups, index in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
         group = dataset.get(groups)
         values = group[index].get(macro) if group and len(group) > index else None
         if values and values[0].get(keyword) is not None:
             return values[0].get(keyword)
     value = dataset.get(keyword)
-    return default if value is None or value == "" else value
+    if value is None or value == "":
+        return default
+    return value
 
 
 def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value[0]
+    return value
 
 
 def _of_bits(page: np.ndarray, bits: int) -> np.ndarray:
@@ -450,4 +479,6 @@ def _of_bits(page: np.ndarray, bits: int) -> np.ndarray:
     top = 2.0**bits - 1
     if bits == 8:
         return page.astype(np.uint8)
-    return np.rint(page * (255 / top)).astype(np.uint8) if bits < 8 else (page / top).astype(np.float32)
+    if bits < 8:
+        return np.rint(page * (255 / top)).astype(np.uint8)
+    return (page / top).astype(np.float32)

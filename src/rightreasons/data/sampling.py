@@ -57,7 +57,9 @@ def gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
     mass = np.where(np.isnan(values), 0.0, weight)
     sums = [(mass * of).sum() for of in (is_last, ~is_last)]
     totals = [(mass * of * np.nan_to_num(values)).sum() for of in (is_last, ~is_last)]
-    return float(totals[0] / sums[0] - totals[1] / sums[1]) if min(sums) > 0 else math.nan
+    if min(sums) > 0:
+        return float(totals[0] / sums[0] - totals[1] / sums[1])
+    return math.nan
 
 
 def rows_by_group(

@@ -294,7 +294,9 @@ def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_nam
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name or several as a tuple."""
-    return (columns,) if isinstance(columns, str) else tuple(columns or ())
+    if isinstance(columns, str):
+        return (columns,)
+    return tuple(columns or ())
 
 
 def text(value: Any) -> str:
@@ -467,7 +469,10 @@ def _refuse_unknown(frame: pd.DataFrame, schema: Schema, bins: Bins) -> None:
 def _attribute_values(frame: pd.DataFrame, schema: Schema, name: str) -> list[Value | None]:
     """The values of an attribute and, where they have a column, those of the twins: both count in the same levels."""
     twin = schema.twin_attribute.get(name)
-    series = pd.concat([frame[name], frame[twin]], ignore_index=True) if twin else frame[name]
+    if twin:
+        series = pd.concat([frame[name], frame[twin]], ignore_index=True)
+    else:
+        series = frame[name]
     return tidy(series, schema.missing)
 
 
@@ -480,7 +485,10 @@ def _kind_and_levels(values: Sequence[Value | None], kind: Kind | None, name: st
     distinct = _in_order(values)
     is_numeric = bool(distinct) and not isinstance(distinct[0], str)
     if kind is None:
-        kind = "continuous" if is_numeric and len(distinct) > CONTINUOUS_ABOVE else "categorical"
+        if is_numeric and len(distinct) > CONTINUOUS_ABOVE:
+            kind = "continuous"
+        else:
+            kind = "categorical"
     if kind == "continuous" and not is_numeric:
         raise DataError(f"attribute {name!r} cannot be continuous: its values are {distinct[:5]}")
     return kind, () if kind == "continuous" else tuple(distinct)
@@ -503,7 +511,10 @@ def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: st
         raise DataError(f"bins= for {name!r}, whose values are not numbers: {distinct[:5]}")
     if isinstance(bins, int | np.integer):
         known = np.array([float(v) for v in values if v is not None])
-        cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins)) if bins > 1 else np.zeros(0)
+        if bins > 1:
+            cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        else:
+            cuts = np.zeros(0)
         cuts = cuts[cuts > known.min()]  # nothing lies below the minimum
         if not len(cuts):
             raise SettingError(f"bins={bins} leaves {name!r} in one piece: give at least 2, or edges between its values")

@@ -36,7 +36,9 @@ def read_frame(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     located = replace(schema, root=schema.root or str(path if path.is_dir() else path.parent))
     if path.is_dir():
         is_dataset = (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists()
-        return _read_huggingface(path, located) if is_dataset else _read_folder(path, located)
+        if is_dataset:
+            return _read_huggingface(path, located)
+        return _read_folder(path, located)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         frame, stored = _read_parquet(path)

@@ -144,4 +144,6 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, np.generic):
         return value.item()
-    return value if isinstance(value, bool | int | float | str | type(None)) else str(value)
+    if isinstance(value, bool | int | float | str | type(None)):
+        return value
+    return str(value)

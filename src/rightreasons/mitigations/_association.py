@@ -53,7 +53,10 @@ class Association(nn.Module):
         ----------
         learns : whether gradients reach the head; they always reach `z`
         """
-        weight, bias = (self.weight, self.bias) if learns else (self.weight.detach(), self.bias.detach())
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if not learns:
+            weight, bias = weight.detach(), bias.detach()
         with torch.autocast(
             z.device.type, enabled=False
         ):  # a product in half precision would blur the head that is to be defeated

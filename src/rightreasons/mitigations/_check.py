@@ -121,7 +121,10 @@ def _check_new(name: str, module: Any, old: Classifier, new: Classifier, cohort:
     _expect(entry.get("selected_by"), f"{name}: the card does not say what it was selected by")
     _expect("chosen" in entry, f"{name}: the card does not say what was chosen")
     _expect(new.classes == old.classes, f"{name}: the outputs stand for other classes than before")
-    split = dict(zip(cohort.id, cohort.splits, strict=True)) if cohort.splits is not None else {}
+    if cohort.splits is not None:
+        split = dict(zip(cohort.id, cohort.splits, strict=True))
+    else:
+        split = {}
     unknown = [i for i in new.used if i not in split]
     _expect(not unknown, f"{name}: used has ids that no row has, such as {unknown[:1]}")
     _expect("test" not in {split[i] for i in new.used}, f"{name} was fitted or tuned on test rows")

@@ -121,7 +121,10 @@ def tuned(
     candidates = []
     for strength in mu:
         objective = make(copy.deepcopy(start.association), strength)
-        place = None if start.runs.folder is None else start.runs.folder / f"mu-{strength:g}"
+        if start.runs.folder is None:
+            place = None
+        else:
+            place = start.runs.folder / f"mu-{strength:g}"
         here: Training = {**training, "device": start.runs.device, "folder": place}
         try:
             made = train(

@@ -129,7 +129,10 @@ def _gates(rows: Rows, directions: Directions) -> dict[str, str]:
     states = {}
     for c, label in enumerate(directions.labels):
         for v, value in enumerate(directions.values):
-            state = "open" if directions.open[c, v] else f"closed, {directions.reason[c][v]}"
+            if directions.open[c, v]:
+                state = "open"
+            else:
+                state = f"closed, {directions.reason[c][v]}"
             separation, size = directions.T[c, v], directions.counts[c, v]
             states[rows.name(int(label) * rows.A + int(value))] = f"{state} (T {separation:.2f}, {size} rows)"  # type: ignore[call-overload]
     return states

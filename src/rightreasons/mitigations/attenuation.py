@@ -137,7 +137,10 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     comparison = _compare(rows, seen, logits[0], rng, B)
     chosen = _tuned(seen, rows, np.ones(len(rows), bool), None, form, pairs, tolerance)
     kept = {**_told(rows, seen, chosen, comparison, logits[1:]), "distance of random maps": moves.distance}
-    new = classifier.copy() if chosen.pair is None else attenuated(classifier, chosen.weight)
+    if chosen.pair is None:
+        new = classifier.copy()
+    else:
+        new = attenuated(classifier, chosen.weight)
     return handed_on(
         new, classifier, "attenuation", settings, selected=f"WGA of the tuning folds of {len(rows)} audit rows",
         fitted=rows.cohort.id, chosen=kept,

@@ -125,7 +125,10 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
             normalised=normalised,
             focus=focus,
         )
-        own_folder = folder if folder is None or strength is not None else folder / _folder_name(weight)
+        if folder is None or strength is not None:
+            own_folder = folder
+        else:
+            own_folder = folder / _folder_name(weight)
         own: Training = {**training, "folder": own_folder}
         return train(
             begin,
@@ -249,7 +252,9 @@ class Consistency(nn.Module):
         with torch.no_grad():
             now = z.norm(dim=1).mean()
             self.norm.copy_(torch.where(self.norm > 0, MOMENTUM * self.norm + (1 - MOMENTUM) * now, now))
-        return self.norm.clamp(min=1e-6) if self.normalised else torch.ones_like(self.norm)
+        if self.normalised:
+            return self.norm.clamp(min=1e-6)
+        return torch.ones_like(self.norm)
 
     @torch.no_grad()
     def _remember(self, which: int, logits: Tensor, logits_nc: Tensor) -> None:
@@ -259,7 +264,10 @@ class Consistency(nn.Module):
 
     def draw(self, generator: torch.Generator) -> int:
         """The nuisance operator of a step; before an operator is known it counts as one that moves everything."""
-        weight = self.moved + LEAST * self.moved.sum() / len(self.moved) if self.focus else torch.ones_like(self.moved)
+        if self.focus:
+            weight = self.moved + LEAST * self.moved.sum() / len(self.moved)
+        else:
+            weight = torch.ones_like(self.moved)
         return int(torch.multinomial(weight, 1, generator=generator))
 
     @torch.no_grad()

@@ -331,7 +331,9 @@ def _share(classifier: Classifier, rows: Cohort, name: str) -> float:
     a = rows.attribute(name)
     label = as_outputs(rows.label, rows.classes, classifier.classes)
     own = 1.0 if a.kind == "continuous" else _entropy(a.values[a.present])
-    return _entropy(label[label >= 0]) / own if own > 0 else 1.0
+    if own > 0:
+        return _entropy(label[label >= 0]) / own
+    return 1.0
 
 
 def _entropy(codes: np.ndarray) -> float:

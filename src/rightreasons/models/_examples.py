@@ -129,7 +129,9 @@ def examples(
 
 def outputs_of(classifier: Classifier, cohort: Cohort, target: str | None) -> tuple[Value, ...]:
     """What each output of the trained model stands for."""
-    return tuple(classifier.classes) if target is None else cohort.attribute(target).levels
+    if target is None:
+        return tuple(classifier.classes)
+    return cohort.attribute(target).levels
 
 
 def _weight(cohort: Cohort, weights: np.ndarray | None) -> np.ndarray:

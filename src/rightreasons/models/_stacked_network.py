@@ -221,8 +221,14 @@ def _held(objective: Any) -> dict[str, Any]:
     if isinstance(objective, partial):
         return {**{str(k): v for k, v in enumerate(objective.args)}, **objective.keywords}
     hidden = {"training", "_parameters", "_buffers", "_modules"}
-    held = vars(objective) if hasattr(objective, "__dict__") and not callable(getattr(objective, "__code__", None)) else {}
-    of_module = {name for name in held if name.startswith("_")} if isinstance(objective, nn.Module) else set()
+    if hasattr(objective, "__dict__") and not callable(getattr(objective, "__code__", None)):
+        held = vars(objective)
+    else:
+        held = {}
+    if isinstance(objective, nn.Module):
+        of_module = {name for name in held if name.startswith("_")}
+    else:
+        of_module = set()
     return {name: value for name, value in held.items() if name not in hidden | of_module}
 
 
@@ -235,7 +241,9 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _with_seed(part: Any) -> Any:
-    return {name: value[None] for name, value in part.items()} if isinstance(part, dict) else part[None]
+    if isinstance(part, dict):
+        return {name: value[None] for name, value in part.items()}
+    return part[None]
 
 
 def _random_layers(module: nn.Module) -> Iterator[tuple[str, float]]:

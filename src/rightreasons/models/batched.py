@@ -211,7 +211,9 @@ def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Se
     odd = np.flatnonzero(~np.isfinite(losses))
     if len(odd):
         return f"the loss is {losses[odd[0]]} in epoch {epoch}, step {odd[0] + 1} of {len(losses)}: {way_out}"
-    return "" if np.isfinite(logits).all() else f"the logits of the stopping rows are not finite after epoch {epoch}: {way_out}"
+    if np.isfinite(logits).all():
+        return ""
+    return f"the logits of the stopping rows are not finite after epoch {epoch}: {way_out}"
 
 
 def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:

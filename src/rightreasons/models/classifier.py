@@ -143,7 +143,10 @@ class Classifier:
             card["start"] = "fresh"
         if checkpoint is not None:
             weights = loading.read_checkpoint(checkpoint)
-            counted = None if num_classes is not None else loading.count_classes(built.module, weights)
+            if num_classes is not None:
+                counted = None
+            else:
+                counted = loading.count_classes(built.module, weights)
             if counted is not None:
                 built = loading.build(spec, num_classes=counted, rng=rng, **build)  # type: ignore[arg-type]
             card["ignored_keys"] = loading.load_weights(built.module, weights, new_head=new_head)
@@ -335,7 +338,10 @@ class Classifier:
             pairs = {"in torch": self.head(z), "in numpy": torch.from_numpy(self.head_data(z.cpu().numpy())).to(z.device)}
         scale = float(expected.abs().max())
         for where, logits in pairs.items():
-            off = float((logits - expected).abs().max()) if logits.shape == expected.shape else float("nan")
+            if logits.shape == expected.shape:
+                off = float((logits - expected).abs().max())
+            else:
+                off = float("nan")
             if not off <= IDENTITY_TOLERANCE * max(scale, 1e-3):
                 raise ModelError(
                     f"{self.name}: head(features(x)) is not the network's output {where} (off by {off:.2g}, largest logit "
@@ -469,7 +475,9 @@ class Classifier:
     def _channels_first(self, maps: Tensor) -> Tensor:
         if self.cut.spatial_activation:
             maps = ACTIVATIONS[self.cut.spatial_activation](maps)
-        return maps.movedim(-1, 1) if self.cut.spatial_last else maps
+        if self.cut.spatial_last:
+            return maps.movedim(-1, 1)
+        return maps
 
 
 def _averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
@@ -497,7 +505,9 @@ def _rebuilt(folder: Path, saved: dict[str, Any], geometry: Geometry) -> nn.Modu
         channels=geometry.channels,
         settings=recipe["settings"],
     )
-    return built.module.module if isinstance(built.module, Classifier) else built.module
+    if isinstance(built.module, Classifier):
+        return built.module.module
+    return built.module
 
 
 def _tuples(saved: dict[str, Any]) -> dict[str, Any]:
@@ -544,7 +554,9 @@ def _geometry(
 
 def _per_channel(what: str, values: float | Sequence[float], channels: int) -> tuple[float, ...]:
     """One value per channel; colour statistics of a network that reads another number of channels are averaged."""
-    listed = (float(values),) if isinstance(values, int | float | np.number) else tuple(float(v) for v in values)
+    if isinstance(values, int | float | np.number):
+        values = [float(values)]
+    listed = tuple(float(v) for v in values)
     if len(listed) == channels:
         return listed
     if len(listed) in (1, 3):

@@ -62,7 +62,10 @@ def find_cut(module: nn.Module, x: Tensor, features: str | None = None, head: st
             layer(module, point)
     with _moved(module):
         record = _watch(module, x)
-        several = _several_heads(module, x, record) if features is None and head is None else None
+        if features is None and head is None:
+            several = _several_heads(module, x, record)
+        else:
+            several = None
     if not torch.isfinite(record.output).all():
         record = _watch(module, x)
     if not torch.isfinite(record.output).all():
@@ -204,7 +207,10 @@ def _watch(module: nn.Module, x: Tensor) -> _Record:
             if name == "" or (inside and name.startswith(inside)):
                 continue
             atomic = is_atomic(child)
-            inside = (*inside, f"{name}.") if atomic and any(True for _ in child.children()) else inside
+            if atomic and any(True for _ in child.children()):
+                inside = (*inside, f"{name}.")
+            else:
+                inside = inside
             handles += _recorder(name, child, atomic, len(x), calls, open_calls, maps)
         with torch.no_grad():
             output = tensor_of(module(x), type(module).__name__)
@@ -291,7 +297,10 @@ def _named(record: _Record, chain: list[_Call], features: str | None, head: str 
     if head is not None:
         inside = [i for i, call in enumerate(chain) if call.name == head or call.name.startswith(f"{head}.")]
         if not inside or inside[-1] != max((i for i, c in enumerate(chain) if not does_nothing(c.module)), default=-1):
-            made_by = f"it is made by '{chain[-1].name}'" if chain else "no layer makes it as it is"
+            if chain:
+                made_by = f"it is made by '{chain[-1].name}'"
+            else:
+                made_by = "no layer makes it as it is"
             raise ModelError(f"head='{head}' does not give the output of {record.name}: {made_by}. {_why_not(record, chain)}")
         start = inside[0]
     else:
@@ -326,7 +335,10 @@ def _from_features(record: _Record, chain: list[_Call], features: str, start: in
             pooled = _pooled_from(record, f"{features}:output", step.given_values)
             if pooled is not None and not does_nothing(step.module):
                 return Cut((f"{step.name}:input",), _names(after[i:]))
-    reads = f"'{after[0].name}' reads {after[0].given_shape}" if after else "no layer after it makes the output"
+    if after:
+        reads = f"'{after[0].name}' reads {after[0].given_shape}"
+    else:
+        reads = "no layer after it makes the output"
     raise ModelError(
         f"features='{features}' of {record.name} gives {call.made_shape} and {reads}: between the features and the head may lie "
         "only flattening, a global average pool and layers that a head may have. Name the last layer before the head, or leave "
@@ -371,7 +383,10 @@ def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Cal
                 pooled = cut.head if cut.reads else _as_head(module, _names(steps[i:]))
                 return replace(cut, spatial=space.point, spatial_last=how[0], spatial_activation=how[1], pooled=pooled)
     first = steps[0] if steps else None
-    looked = f"'{first.name}' reads {first.given_shape}" if first else f"'{cut.features[0]}'"
+    if first:
+        looked = f"'{first.name}' reads {first.given_shape}"
+    else:
+        looked = f"'{cut.features[0]}'"
     return replace(cut, no_spatial=f"no map of {record.name} whose global average leads to the head: looked before {looked}")
 
 

@@ -87,6 +87,10 @@ def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> A
             return None
         seen[point] = tensor
         on = tensor.clone()
-        return (on, *output[1:]) if isinstance(output, tuple) else on
+        if isinstance(output, tuple):
+            return (on, *output[1:])
+        return on
 
-    return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)
+    if side == "input":
+        return module.register_forward_pre_hook(before, with_kwargs=True)
+    return module.register_forward_hook(after)

@@ -117,7 +117,9 @@ def selection(classifier: Classifier, cohort: Cohort, attribute: str | None = No
     if not cohort.has("val"):
         raise DataError(f"cohort {cohort.name!r} has no rows in split 'val': call completed(cohort, rng) first")
     rows = labelled(classifier, cohort.on("val"), attribute)
-    return "wga" if rows.a is not None and not np.isnan(score(rows, np.eye(rows.C)[rows.y], "wga")) else "accuracy"
+    if rows.a is not None and not np.isnan(score(rows, np.eye(rows.C)[rows.y], "wga")):
+        return "wga"
+    return "accuracy"
 
 
 def score(rows: Rows, logits: np.ndarray, by: Select) -> float:

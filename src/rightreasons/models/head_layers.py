@@ -157,7 +157,10 @@ def _batch_norm(module: nn.modules.batchnorm._BatchNorm, name: str) -> TensorLay
 
 
 def _layer_norm(module: nn.LayerNorm | nn.GroupNorm, name: str) -> TensorLayer:
-    over = list(module.normalized_shape) if isinstance(module, nn.LayerNorm) else [module.num_channels]
+    if isinstance(module, nn.LayerNorm):
+        over = list(module.normalized_shape)
+    else:
+        over = [module.num_channels]
     if len(over) != 1 or (isinstance(module, nn.GroupNorm) and module.num_groups != 1):
         raise ModelError(f"'{name}' ({module}) normalises something else than one feature vector")
     weight = torch.ones(over) if module.weight is None else module.weight
@@ -191,7 +194,9 @@ def _activation(module: nn.Module, name: str) -> list[TensorLayer]:
             f"'{name}' ({type(module).__name__}) is no layer that a head may have (linear, norm, or one of the activations "
             f"{', '.join(ACTIVATIONS)}): remove it if it follows the logits, or name a later layer as features="
         )
-    return [] if recognised == "identity" else [TensorLayer("activation", {}, recognised)]
+    if recognised == "identity":
+        return []
+    return [TensorLayer("activation", {}, recognised)]
 
 
 def _recognise(module: nn.Module) -> str | None:
@@ -205,7 +210,9 @@ def _recognise(module: nn.Module) -> str | None:
             applied = probe(values.clone())
     except (RuntimeError, TypeError, ValueError, IndexError):  # it wants another shape, so it is no elementwise function
         return None
-    return matching(values, applied) if isinstance(applied, Tensor) and applied.shape == values.shape else None
+    if isinstance(applied, Tensor) and applied.shape == values.shape:
+        return matching(values, applied)
+    return None
 
 
 def matching(before: Tensor, after: Tensor) -> str | None:

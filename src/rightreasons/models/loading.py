@@ -273,7 +273,10 @@ def _hf(
 
 
 def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, settings: dict[str, Any]) -> Any:
-    extra = dict(settings) if num_classes is None else {**settings, "num_labels": num_classes}
+    if num_classes is None:
+        extra = dict(settings)
+    else:
+        extra = {**settings, "num_labels": num_classes}
     load = transformers.AutoModelForImageClassification.from_pretrained
     try:
         module, report = load(folder, local_files_only=True, output_loading_info=True, **extra)
@@ -352,7 +355,10 @@ def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) ->
         crop = min(1.0, after[0] / before[0])
     elif short and processing.get("crop_pct"):
         # ConvNeXt's rule: below 384 pixels resize to size / crop_pct and crop, from 384 on squash
-        crop, mode = (float(processing["crop_pct"]), "center") if short < 384 else (1.0, "squash")
+        if short < 384:
+            crop, mode = (float(processing["crop_pct"]), "center")
+        else:
+            crop, mode = (1.0, "squash")
     resample = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(int(processing.get("resample", 2)), "bicubic")
     return {"size": size or after or (224, 224), "crop": crop, "mode": mode, "interpolation": resample}
 
@@ -433,7 +439,10 @@ def _accepted(maker: Any, home: Any) -> dict[str, Any]:
         makers: list[Any] = [vars(base)["__init__"] for base in maker.__mro__ if "__init__" in vars(base) and base is not object]
     else:
         returned = inspect.signature(maker).return_annotation
-        kind = getattr(home, returned, None) if isinstance(returned, str) and home is not None else None
+        if isinstance(returned, str) and home is not None:
+            kind = getattr(home, returned, None)
+        else:
+            kind = None
         makers = [maker, vars(kind)["__init__"]] if inspect.isclass(kind) else [maker]
     accepted: dict[str, Any] = {}
     for each in makers:
@@ -446,10 +455,15 @@ def _accepted(maker: Any, home: Any) -> dict[str, Any]:
 
 def _pair(size: Any) -> tuple[int, ...] | None:
     if isinstance(size, dict):
-        size = (size["height"], size["width"]) if "height" in size else size.get("shortest_edge")
+        if "height" in size:
+            size = (size["height"], size["width"])
+        else:
+            size = size.get("shortest_edge")
     if size is None:
         return None
-    return (int(size), int(size)) if isinstance(size, int | float) else tuple(int(s) for s in size)
+    if isinstance(size, int | float):
+        return (int(size), int(size))
+    return tuple(int(s) for s in size)
 
 
 def _interpolation(name: str) -> str:
@@ -495,7 +509,9 @@ def _labels(content: Any) -> tuple[Any, ...] | None:
     if isinstance(by_index, Mapping) and sorted(map(int, by_index)) == list(range(len(by_index))):
         return tuple(by_index[key] for key in sorted(by_index, key=int))
     listed = content.get("classes")
-    return tuple(listed) if isinstance(listed, list | tuple) and listed else None
+    if isinstance(listed, list | tuple) and listed:
+        return tuple(listed)
+    return None
 
 
 def _without_prefix(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

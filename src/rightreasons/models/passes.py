@@ -134,4 +134,6 @@ class Maker:
         return self.make(batch)
 
     def fitted(self, evidence: Evidence) -> Maker:
-        return self if self.fit is None else replace(self, make=self.fit(evidence), fit=None)
+        if self.fit is None:
+            return self
+        return replace(self, make=self.fit(evidence), fit=None)

@@ -143,7 +143,9 @@ def cast(part: Any, dtype: torch.dtype) -> Any:
         return {key: cast(each, dtype) for key, each in part.items()}
     if isinstance(part, tuple):
         return tuple(cast(each, dtype) for each in part)
-    return part.to(dtype) if isinstance(part, Tensor) and part.is_floating_point() else part
+    if isinstance(part, Tensor) and part.is_floating_point():
+        return part.to(dtype)
+    return part
 
 
 @cache
@@ -205,7 +207,10 @@ def _does_something(part: Any) -> bool:
 
 
 def _norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
-    weight = torch.ones(norm.normalized_shape) if norm.weight is None else norm.weight.detach()
+    if norm.weight is None:
+        weight = torch.ones(norm.normalized_shape)
+    else:
+        weight = norm.weight.detach()
     return weight, torch.zeros_like(weight) if norm.bias is None else norm.bias.detach(), float(norm.eps)
 
 
@@ -218,10 +223,14 @@ def _projections(attention: nn.Module) -> tuple[Tensor, Tensor] | None:
     """(3 · D, D) and (3 · D,) of queries, keys and values."""
     if isinstance(attention, nn.MultiheadAttention):
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
-        return None if weight is None or bias is None else (weight.detach(), bias.detach())
+        if weight is None or bias is None:
+            return None
+        return (weight.detach(), bias.detach())
     fused = getattr(attention, "qkv", None)
     if isinstance(fused, nn.Linear):
-        return None if getattr(attention, "q_bias", None) is not None else _linear(fused)
+        if getattr(attention, "q_bias", None) is not None:
+            return None
+        return _linear(fused)
     parts = [getattr(attention, f"{which}_proj", None) for which in "qkv"]
     if not all(isinstance(part, nn.Linear) for part in parts):
         return None
@@ -230,10 +239,15 @@ def _projections(attention: nn.Module) -> tuple[Tensor, Tensor] | None:
 
 
 def _perceptron(mlp: nn.Module) -> tuple[nn.Linear, nn.Linear, str] | None:
+    fc1: nn.Module | None
+    fc2: nn.Module | None
+    act: nn.Module | None
     if isinstance(mlp, nn.Sequential):
         linear = [m for m in mlp if isinstance(m, nn.Linear)]
         between = [m for m in mlp if type(m).__name__ in CLASSES]
-        fc1, fc2, act = (*linear, between[0]) if len(linear) == 2 and len(between) == 1 else (None, None, None)
+        if len(linear) != 2 or len(between) != 1:
+            return None
+        fc1, fc2, act = linear[0], linear[1], between[0]
     else:
         fc1, fc2, act = _child(mlp, "fc1"), _child(mlp, "fc2"), _child(mlp, "act", "activation_fn", "activation")
     if not isinstance(fc1, nn.Linear) or not isinstance(fc2, nn.Linear) or _does_something(getattr(mlp, "norm", None)):
@@ -247,9 +261,9 @@ def _perceptron(mlp: nn.Module) -> tuple[nn.Linear, nn.Linear, str] | None:
 def _scale(block: nn.Module, norm: nn.LayerNorm, *names: str) -> Tensor:
     for name in names:
         part = getattr(block, name, None)
-        gamma = (
-            part if isinstance(part, Tensor) else next((getattr(part, n) for n in ("gamma", "lambda1") if hasattr(part, n)), None)
-        )
+        gamma: Any = part
+        if not isinstance(part, Tensor):
+            gamma = next((getattr(part, n) for n in ("gamma", "lambda1") if hasattr(part, n)), None)
         if isinstance(gamma, Tensor):
             return gamma.detach()
     return torch.ones(norm.normalized_shape).to(next(norm.parameters()))

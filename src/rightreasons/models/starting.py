@@ -65,7 +65,9 @@ def _is_as_loaded(classifier: Classifier) -> bool:
 def _used_in(folder: Path) -> frozenset[str]:
     """Ids that a saved model was fitted or tuned on."""
     description = folder / "model.json"
-    return frozenset(json.loads(description.read_text())["used"]) if description.is_file() else frozenset()
+    if description.is_file():
+        return frozenset(json.loads(description.read_text())["used"])
+    return frozenset()
 
 
 def _random_weights(classifier: Classifier, rng: np.random.Generator) -> dict[str, torch.Tensor]:

@@ -119,7 +119,9 @@ class Tokens:
 
         def answer(_: nn.Module, args: Any, output: Any) -> Any:
             changed = x.to(_tokens_of(output).dtype)
-            return (changed, *output[1:]) if isinstance(output, tuple) else changed
+            if isinstance(output, tuple):
+                return (changed, *output[1:])
+            return changed
 
         handle = self.last.register_forward_hook(answer)
         try:
@@ -200,7 +202,9 @@ def patch_grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None
         ):
             return tuple(s // step for s, step in zip(size, each.stride))
     declared = getattr(getattr(module, "patch_embed", None), "grid_size", None)
-    return tuple(int(g) for g in declared) if isinstance(declared, tuple | list) and len(declared) == len(size) else None
+    if isinstance(declared, tuple | list) and len(declared) == len(size):
+        return tuple(int(g) for g in declared)
+    return None
 
 
 @contextmanager
@@ -282,7 +286,9 @@ def _checked_plain(tokens: Tokens) -> tuple[plain.Block, ...]:
             x = plain.run(x, block)
     end = tokens.end[:1]
     off = float((x - end).abs().max()) / max(float(end.abs().max()), 1e-6)
-    return blocks if off <= TOLERANCE.get(x.dtype, 1e-4) else ()
+    if off <= TOLERANCE.get(x.dtype, 1e-4):
+        return blocks
+    return ()
 
 
 def _tokens_of(output: Any) -> Tensor:
@@ -297,7 +303,9 @@ def _at(table: Any, kept: Tensor) -> Any:
         return table
     if table.ndim == 4:  # a batch of one table
         table = table[0]
-    return table[kept][:, None] if table.ndim == 2 else table[:, kept].movedim(0, 1)
+    if table.ndim == 2:
+        return table[kept][:, None]
+    return table[:, kept].movedim(0, 1)
 
 
 @contextmanager

@@ -223,7 +223,10 @@ def plan_of(
 def refuse_undefined_metric(settings: Settings, stop: Examples, classifier: Classifier) -> None:
     """Refuse a metric that has no value on the rows that stop, before anything runs."""
     if math.isnan(evaluate(np.zeros((len(stop.y), classifier.C)), stop.y, stop.groups)[settings.stop_on]):
-        reason = "they are of one class" if settings.stop_on == "auc" else "no group of a categorical attribute has 10 of them"
+        if settings.stop_on == "auc":
+            reason = "they are of one class"
+        else:
+            reason = "no group of a categorical attribute has 10 of them"
         raise TrainingError(
             f"{settings.stop_on} is undefined on the {len(stop.y)} stopping rows ({reason}): "
             "give other stopping= rows or another stop_on="
@@ -348,7 +351,9 @@ class Run:
         rise, total = round(s.warmup * self.steps), s.epochs * self.steps
         if now < rise:
             return s.lr * (now + 1) / rise
-        return s.lr if s.schedule is None else s.lr * (1 + math.cos(math.pi * (now - rise) / max(1, total - rise))) / 2
+        if s.schedule is None:
+            return s.lr
+        return s.lr * (1 + math.cos(math.pi * (now - rise) / max(1, total - rise))) / 2
 
     def step(self, batch: Batch, step: int) -> Tensor:
         for group in self.optimizer.param_groups:

@@ -109,7 +109,9 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, np.ndarray | np.generic | Tensor):
         return hash_of([str(value.dtype), str(tuple(value.shape)), _hex(torch.as_tensor(value))])
-    return described(value) if inspect.isroutine(value) or isinstance(value, partial) else type(value).__qualname__
+    if inspect.isroutine(value) or isinstance(value, partial):
+        return described(value)
+    return type(value).__qualname__
 
 
 def _hash_of_state(thing: Any) -> str:
@@ -120,4 +122,6 @@ def _hash_of_state(thing: Any) -> str:
 
 
 def _hex(tensor: Tensor) -> str:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex() if tensor.numel() else ""
+    if tensor.numel():
+        return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
+    return ""

@@ -114,7 +114,9 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Perturbation]:
             pixels, each = batch.pixels, seeds(cohort.id[rows], function.__name__, draw)
             changed = function(pixels, each, **settings)
             # Pixels that come back as they are need no way there and back through the normalisation, which costs last bits.
-            return replace(batch, shared={}) if changed is pixels else batch.with_pixels(changed.clamp(0, 1))
+            if changed is pixels:
+                return replace(batch, shared={})
+            return batch.with_pixels(changed.clamp(0, 1))
 
         return Perturbation(change)
 

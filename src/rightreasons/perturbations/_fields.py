@@ -28,7 +28,10 @@ _LOW = 0xFFFFFFFF
 def uniform(seeds: np.ndarray | Tensor, count: int | Sequence[int], stream: int, device: torch.device | str = "cpu") -> Tensor:
     """(b, *count) float32 in [0, 1): a function of seed, position and stream alone, so neither batch nor device matters."""
     shape = (count,) if isinstance(count, int) else tuple(count)
-    as_bits = seeds if isinstance(seeds, Tensor) else torch.from_numpy(np.asarray(seeds, dtype=np.uint64).view(np.int64))
+    if isinstance(seeds, Tensor):
+        as_bits = seeds
+    else:
+        as_bits = torch.from_numpy(np.asarray(seeds, dtype=np.uint64).view(np.int64))
     key = as_bits.to(device)
     first = _mixed((key & _LOW) ^ _mixed(torch.full_like(key, stream + 1)))
     second = _mixed(((key >> 32) & _LOW) ^ first)

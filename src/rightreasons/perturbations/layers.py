@@ -143,7 +143,9 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
         shape = [1] * output.ndim
         shape[0], shape[channels] = len(output), output.shape[channels]
         changed = output + moved.view(shape)
-        return (changed, *made[1:]) if isinstance(made, tuple) else changed
+        if isinstance(made, tuple):
+            return (changed, *made[1:])
+        return changed
 
     handle = forward.layer(classifier.module, name).register_forward_hook(hook)
     try:

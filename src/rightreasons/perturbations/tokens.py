@@ -276,7 +276,9 @@ def _read_columns(by: str) -> tuple[str, ...]:
 
 
 def _has(cohort: Cohort, row: int, by: str) -> bool:
-    return len(_boxes(cohort)[row]) > 0 if by == "box" else bool(_masks(cohort)[row])
+    if by == "box":
+        return len(_boxes(cohort)[row]) > 0
+    return bool(_masks(cohort)[row])
 
 
 def _mask(cohort: Cohort, row: int, classifier: Classifier) -> np.ndarray:

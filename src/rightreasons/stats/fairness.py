@@ -325,7 +325,9 @@ class Table:
         """The values that are taken against the rest: of two the second, which says all."""
         if self.continuous:
             return ("per unit",)
-        return self.values[1:] if len(self.values) == 2 else self.values
+        if len(self.values) == 2:
+            return self.values[1:]
+        return self.values
 
     @property
     def rows(self) -> int:
@@ -358,7 +360,9 @@ class Table:
             raise SettingError(f"no attribute value {level!r}; known: {self.values[:10]}")
         if level is None and not self.continuous and len(self.values) > 2:
             raise SettingError(f"the attribute has {len(self.values)} values {self.values[:10]}; name one with level=")
-        return len(self.values) - 1 if level is None else self.values.index(level)
+        if level is None:
+            return len(self.values) - 1
+        return self.values.index(level)
 
 
 @dataclass(frozen=True)
@@ -576,15 +580,21 @@ def _why_no_fit(table: Table, rows: Ints, k: int) -> str:
         return "one outcome only"
     if table.continuous:
         (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
-        return "perfect separation" if high0 <= low1 or high1 <= low0 else ""
+        if high0 <= low1 or high1 <= low0:
+            return "perfect separation"
+        return ""
     rest = rows.sum(axis=0) - rows[k]
-    return "" if rows[k].all() and rest.all() else "perfect separation"
+    if rows[k].all() and rest.all():
+        return ""
+    return "perfect separation"
 
 
 def _why_no_sign(table: Table) -> str:
     if table.continuous:
         return _why("separation", table, 0, math.nan)
-    return "an attribute value has no rows at a label" if len(table.values) > 1 else "constant attribute"
+    if len(table.values) > 1:
+        return "an attribute value has no rows at a label"
+    return "constant attribute"
 
 
 # ---------------------------------------------------------------------------------------------------- logistic fits

@@ -279,7 +279,9 @@ def pull_draws(
             compared = [_difference(counts, p[:, aligned[value]], *both) for both in sides if min(map(np.sum, both)) >= fewest]
             pulls.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
     defined = [draws for draws in pulls if not np.isnan(draws).all()]
-    return np.mean(defined, axis=0) if defined else np.full(len(counts), np.nan)
+    if defined:
+        return np.mean(defined, axis=0)
+    return np.full(len(counts), np.nan)
 
 
 def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[Hashable, int]:
@@ -423,7 +425,10 @@ def group_sizes(label: ArrayLike, attribute: ArrayLike) -> dict[Group, int]:
 def _coded_like(column: ArrayLike, values: tuple[Hashable, ...]) -> Ints:
     """Codes (n,) of a column in a given list of values, -1 for anything else."""
     array = as_column(column)
-    distinct, code = np.unique(array, return_inverse=True) if array.dtype.kind != "O" else pd.factorize(array)[1::-1]
+    if array.dtype.kind != "O":
+        distinct, code = np.unique(array, return_inverse=True)
+    else:
+        distinct, code = pd.factorize(array)[1::-1]
     place = {value: k for k, value in enumerate(values)}
     return np.array([place.get(value, -1) for value in distinct.tolist()] + [-1], dtype=np.int64)[code.reshape(-1)]
 
@@ -464,7 +469,9 @@ def _excess(here: Floats, there: Floats, c: int) -> tuple[float, float]:
 def _one(draws, *columns) -> float:  # type: ignore[no-untyped-def]
     """The point estimate of a `..._draws` function: the data themselves are one resample."""
     n = len(np.asarray(columns[0]))
-    return float(draws(*columns, resampling.whole(n))[0]) if n else math.nan
+    if n:
+        return float(draws(*columns, resampling.whole(n))[0])
+    return math.nan
 
 
 def _shares(counts: Counts, code: Ints, K: int, hit: NDArray[np.bool_]) -> Floats:
@@ -484,7 +491,9 @@ def _ratio(part: NDArray, of: NDArray) -> Floats:
 
 
 def _mean(shares: Floats) -> Floats:
-    return shares.mean(axis=1) if shares.shape[1] else np.full(len(shares), np.nan)
+    if shares.shape[1]:
+        return shares.mean(axis=1)
+    return np.full(len(shares), np.nan)
 
 
 def _same_length(*columns: NDArray) -> None:

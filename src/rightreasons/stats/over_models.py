@@ -124,9 +124,15 @@ def _correlation(
 ) -> Correlation:
     n, x, y = len(x), _scaled(x), _scaled(y)
     groups_drawn = 0 if cluster is None else len(np.unique(cluster))
-    value = float(correlation_draws(x, y, resampling.whole(n), method, within)[0]) if n >= FEWEST_UNITS else math.nan
+    if n >= FEWEST_UNITS:
+        value = float(correlation_draws(x, y, resampling.whole(n), method, within)[0])
+    else:
+        value = math.nan
     if math.isnan(value):
-        reason = f"{n} units, at least {FEWEST_UNITS} needed" if n < FEWEST_UNITS else _constant(x, y, within)
+        if n < FEWEST_UNITS:
+            reason = f"{n} units, at least {FEWEST_UNITS} needed"
+        else:
+            reason = _constant(x, y, within)
         nothing = Interval(math.nan, math.nan, math.nan, reason=reason, level=level)
         return Correlation(method, nothing, math.nan, math.nan, n, 0, groups_drawn, within is not None, reason)
     if cluster is not None and groups_drawn < FEWEST_CLUSTERS:
@@ -161,13 +167,17 @@ def correlation_draws(
 def _drawn_values(values: Floats, counts: Counts, method: str, within: Codes | None) -> Floats:
     """What is correlated, (B, K) or (1, K): the values, centred within groups and ranked as asked."""
     if within is None:
-        return values[None, :] if method == "pearson" else _ranks_once_sorted(values, counts)
+        if method == "pearson":
+            return values[None, :]
+        return _ranks_once_sorted(values, counts)
     size = int(within.max()) + 1
     sums = resampling.tally(counts, within, size, values)
     number = resampling.tally(counts, within, size)
     means = np.divide(sums, number, out=np.zeros_like(sums), where=number > 0)
     centred = np.round(values - means[:, within], TIE_DIGITS)
-    return centred if method == "pearson" else _ranks(centred, counts)
+    if method == "pearson":
+        return centred
+    return _ranks(centred, counts)
 
 
 def _ranks_once_sorted(values: Floats, counts: Counts) -> Floats:
@@ -379,7 +389,9 @@ def _one_metric(metric: str, label: NDArray[Any], p: Floats, counts: Counts) -> 
         return groups.auc_draws(label, p, counts)
     if metric == "accuracy":
         return groups.accuracy_draws(label, p.argmax(axis=1), counts)
-    return calibration.ece_draws(p, label, counts) if metric == "ece" else calibration.brier_draws(p, label, counts)
+    if metric == "ece":
+        return calibration.ece_draws(p, label, counts)
+    return calibration.brier_draws(p, label, counts)
 
 
 # ---- regression ----------------------------------------------------------------------------------------------------------
@@ -420,11 +432,15 @@ class Regression:
 
     @property
     def cook_max(self) -> float:
-        return float(np.nanmax(self.cook)) if np.isfinite(self.cook).any() else math.nan
+        if np.isfinite(self.cook).any():
+            return float(np.nanmax(self.cook))
+        return math.nan
 
     @property
     def leverage_max(self) -> float:
-        return float(self.leverage.max()) if self.leverage.size else math.nan
+        if self.leverage.size:
+            return float(self.leverage.max())
+        return math.nan
 
 
 def regression(x: ArrayLike, y: ArrayLike, *, cluster: ArrayLike | None = None, level: float = 0.95) -> Regression:
@@ -674,9 +690,15 @@ def seed_stability(
     S = len(np.unique(code))
     code = np.unique(code, return_inverse=True)[1].reshape(-1)
     sizes = np.arange(1, max(S, 1))
-    whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0]) if len(a) >= FEWEST_UNITS else math.nan
+    if len(a) >= FEWEST_UNITS:
+        whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0])
+    else:
+        whole = math.nan
     by_size = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
-    reason = "" if not math.isnan(whole) else f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
+    if not math.isnan(whole):
+        reason = ""
+    else:
+        reason = f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
     defined = [values[~np.isnan(values)] for values in by_size]
     return SeedStability(
         method=method,
@@ -743,7 +765,9 @@ def _scaled(values: Floats) -> Floats:
     middle, half = low / 2 + high / 2, high / 2 - low / 2
     if half <= ROUNDING * max(abs(low), abs(high)):
         return np.zeros_like(values)
-    return (values - middle) / half if half < np.finfo(np.float64).max / 4 else (values / 4 - middle / 4) / (half / 4)
+    if half < np.finfo(np.float64).max / 4:
+        return (values - middle) / half
+    return (values / 4 - middle / 4) / (half / 4)
 
 
 def _is_constant(values: Floats) -> bool:

@@ -61,7 +61,9 @@ class Resamples:
         # A byte is enough: 256 copies of one unit have a probability below 1/256!.
         drawn = np.zeros((len(states), self.units), dtype=np.uint8)
         kernels().draw_counts(states, self.units, drawn)
-        return drawn if self.unit is None else np.take(drawn, self.unit, axis=1)
+        if self.unit is None:
+            return drawn
+        return np.take(drawn, self.unit, axis=1)
 
     def apply(self, statistic: Callable[[NDArray[np.uint8]], ArrayLike], threads: int | None = None) -> Floats:
         """`statistic` of every resample, (B, ...): it takes counts (b, n) and gives (b, ...). Blocks run in threads."""
@@ -287,7 +289,9 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     exchangeable = len(np.unique(owner[(lowest < highest)[stratum]]))
     what = "rows" if subject is None else "subjects"
     few = exchangeable < FEWEST_EXCHANGEABLE
-    reason = f"{exchangeable} exchangeable {what}, at least {FEWEST_EXCHANGEABLE} needed" if few else ""
+    reason = ""
+    if few:
+        reason = f"{exchangeable} exchangeable {what}, at least {FEWEST_EXCHANGEABLE} needed"
     return Exchange(source.astype(np.int64), stratum.astype(np.int64), unit.astype(np.int64), exchangeable, reason)
 
 
@@ -333,7 +337,10 @@ def as_counts(counts: Counts, n: int) -> Counts:
 
 def _threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        available = len(os.sched_getaffinity(0))
+    else:
+        available = os.cpu_count() or 1
     if wanted.isdigit() and int(wanted) > 0:
         return min(int(wanted), available)
     return available

@@ -176,7 +176,9 @@ def restore(features: ArrayLike, label: ArrayLike, directions: Directions, beta:
             rows = np.flatnonzero(y == k)
             residual = z[rows] - directions.mean[directions.labels.index(value)]
             restored[rows] += beta * (residual @ basis.T @ basis)
-    return restored.astype(original.dtype, copy=False) if original.dtype.kind == "f" else restored
+    if original.dtype.kind == "f":
+        return restored.astype(original.dtype, copy=False)
+    return restored
 
 
 def halves(
@@ -321,7 +323,9 @@ def _rows(
             f"found {len(z)} rows of features, {len(y)} labels and {len(a)} attribute values; give all over the same rows"
         )
     known = (y >= 0) & (a >= 0)
-    return (z, y, labels, a, values) if known.all() else (z[known], y[known], labels, a[known], values)
+    if known.all():
+        return (z, y, labels, a, values)
+    return (z[known], y[known], labels, a[known], values)
 
 
 def _features(features: ArrayLike) -> Floats:
@@ -361,7 +365,9 @@ def _orthonormal(rows: Floats) -> Floats:
 
 def _corrected(v: Floats, label_basis: Floats, rho: float) -> Floats:
     """(I - rho P) of each row; P is symmetric, so this also serves to project corrected residuals on a direction."""
-    return v - rho * (v @ label_basis.T) @ label_basis if rho and len(label_basis) else v
+    if rho and len(label_basis):
+        return v - rho * (v @ label_basis.T) @ label_basis
+    return v
 
 
 def _span(u: Floats, is_open: Bools) -> Floats:

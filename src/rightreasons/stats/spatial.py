@@ -115,7 +115,10 @@ def correlation_test(
         draws = spectral_draws(x, y, _grid(places, len(x), null), given, rng=rng, B=B)
     else:
         effective = float(len(x))
-        draws = permutation_draws(x, y, rng=rng, B=B) if null == "permutation" else paper_draws(a, y, given, rng=rng, B=B)
+        if null == "permutation":
+            draws = permutation_draws(x, y, rng=rng, B=B)
+        else:
+            draws = paper_draws(a, y, given, rng=rng, B=B)
     return NullTest(null, value, p_value(value, draws), effective, len(draws))
 
 
@@ -140,7 +143,9 @@ def correlation_variance(x: ArrayLike, y: ArrayLike, centroids: ArrayLike) -> Fl
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.sum(first * second / pairs, axis=1) / (first[:, 0] * second[:, 0])
     variance = np.maximum(variance, 1.0 / (len(code) - 1))
-    return variance[0] if np.ndim(x) == 1 and np.ndim(y) == 1 else variance
+    if np.ndim(x) == 1 and np.ndim(y) == 1:
+        return variance[0]
+    return variance
 
 
 def dutilleul_p(value: ArrayLike, variance: ArrayLike) -> Floats:

@@ -66,7 +66,9 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
     """Rank correlation of x and y with `given` taken out of both, all (M,)."""
     columns = np.stack([np.asarray(v, dtype=np.float64) for v in (x, y, given)])
     columns = columns[:, ~np.isnan(columns).any(axis=0)]
-    return float(partial(*rankdata(columns, axis=1))) if columns.shape[1] > FEWEST else math.nan
+    if columns.shape[1] > FEWEST:
+        return float(partial(*rankdata(columns, axis=1)))
+    return math.nan
 
 
 def spearman_p(rho: float, n: int) -> float:
@@ -108,7 +110,10 @@ def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike)
     n = int(kept.sum())
     rho = float(spearman(e, d))
     if math.isnan(rho):
-        reason = f"{n} models have a value" if n < FEWEST else "encoding or unfairness is the same for all models"
+        if n < FEWEST:
+            reason = f"{n} models have a value"
+        else:
+            reason = "encoding or unfairness is the same for all models"
         return Test(math.nan, math.nan, math.nan, n, np.full(drawn.shape[1], np.nan), reason)
     rhos = spearman(e[kept], drawn[kept])
     return Test(rho, p_value(rho, rhos) if drawn.shape[1] else math.nan, spearman_p(rho, n), n, rhos)

@@ -130,7 +130,10 @@ def sample_weights(maximum: ArrayLike, label: ArrayLike | None = None, *, power:
     if power < 0 or not 0 < least <= 1:
         raise SettingError(f"power={power} and least={least}: give a power of at least 0 and 0 < least <= 1")
     weight = np.maximum(np.maximum(np.where(np.isnan(scores), 1.0, scores), 1.0) ** -power, least)
-    group = np.zeros(len(weight), np.int64) if label is None else np.unique(np.asarray(label), return_inverse=True)[1]
+    if label is None:
+        group = np.zeros(len(weight), np.int64)
+    else:
+        group = np.unique(np.asarray(label), return_inverse=True)[1]
     if len(group) != len(weight):
         raise DataError(f"found {len(group)} labels for {len(weight)} scores; give both over the same images")
     return weight * (np.bincount(group) / np.bincount(group, weight))[group]

@@ -117,9 +117,10 @@ def paint(cue: Cue, images: np.ndarray, look: np.ndarray, mask: np.ndarray, grai
     elif cue.kind in ("texture", "frequency"):
         painted = images + cue.strength * AMPLITUDE[cue.kind] * _pattern(cue, look, grain)[..., None].astype(images.dtype)
     else:
-        ink = (
-            _stripes(look, cue.values, images.shape[1:3]) if cue.kind == "patch" else _colour(look, cue.values)[:, None, None, :]
-        )
+        if cue.kind == "patch":
+            ink = _stripes(look, cue.values, images.shape[1:3])
+        else:
+            ink = _colour(look, cue.values)[:, None, None, :]
         painted = images + cue.strength * (ink.astype(images.dtype) - images) + cue.noise * grain[..., None]
     return np.where(mask[..., None], np.clip(painted, 0, 1), images)
 

@@ -216,7 +216,10 @@ def draw_digits(
         own = rngs["cue grain"].standard_normal(ink.shape, np.float32)
         masks = ink > INK
         cue_masks = locate(cue, masks, rngs["place"])
-        stacks["masks"][rows] = slanted(cue, masks, look[rows]) if cue.kind == "slant" else masks
+        if cue.kind == "slant":
+            stacks["masks"][rows] = slanted(cue, masks, look[rows])
+        else:
+            stacks["masks"][rows] = masks
         stacks["cue_masks"][rows] = cue_masks
         for name, value in (("images", look), ("twins", twin_look)):
             stacks[name][rows] = np.rint(255 * paint(cue, plain, value[rows], cue_masks, own))

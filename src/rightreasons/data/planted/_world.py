@@ -153,7 +153,9 @@ def redraw_cue(label: np.ndarray, split: np.ndarray, how: Association, draw: int
     none = tuple([1 / (how.values or 2)] * how.classes)
     free = replace(how, shares=dict.fromkeys(how.shares, none))
     first = draw_cue(label, split, how)
-    return first if draw == 0 else np.where(np.isin(split, BIASED), draw_cue(label, split, free, draw), first)
+    if draw == 0:
+        return first
+    return np.where(np.isin(split, BIASED), draw_cue(label, split, free, draw), first)
 
 
 def cue_columns(name: str, cue: np.ndarray, label: np.ndarray, how: Association, years: bool = False) -> dict[str, np.ndarray]:
@@ -173,7 +175,9 @@ def looks(shown: np.ndarray, how: Association, years: bool = False) -> np.ndarra
     """(n,) attribute values on the painters' scale, 0 to 1."""
     if how.values:
         return shown / (how.values - 1)
-    return ndtr((shown - AGE_MIDDLE) / AGE_SPREAD) if years else shown
+    if years:
+        return ndtr((shown - AGE_MIDDLE) / AGE_SPREAD)
+    return shown
 
 
 def boxes(masks: np.ndarray) -> list[str]:
