@@ -91,7 +91,7 @@ def _networks() -> list[Classifier]:
 
 
 def _disturb(module: nn.Module) -> None:
-    """A state that nothing is left in by chance: training, with gradients, hooks and a frozen weight."""
+    """Bring a network into a state that a careless method would not restore: training mode, gradients, hooks, a frozen weight."""
     module.train()
     next(module.children()).eval()
     module.register_forward_hook(lambda *_: None)

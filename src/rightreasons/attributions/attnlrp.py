@@ -49,7 +49,9 @@ def maps_and_conservation(
         with context:
             output = run(classifier.module, x)[1]
         if not context.called & {"softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}:
-            raise ModelError(f"{classifier.name} has no attention, so attnlrp is not for it: use lrp or integrated_gradients")
+            raise ModelError(
+                f"attnlrp explains networks with attention, and {classifier.name} has none: use lrp or integrated_gradients"
+            )
         refuse_changed("attnlrp", classifier, output[:1].detach(), expected)
         explained = (output * direction(classifier, output, target)).sum(1)
         (gradient,) = torch.autograd.grad(explained.sum(), x)
@@ -227,7 +229,7 @@ class _Attention:
             or settings.get("need_weights")
         ):
             raise ModelError(
-                "attnlrp has no rule for this nn.MultiheadAttention: only plain self-attention without weights handed out"
+                "attnlrp has no rule for this nn.MultiheadAttention: it covers plain self-attention that does not return its weights"
             )
         weights = in_weight.chunk(3) if in_weight is not None else ()
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)

@@ -121,7 +121,7 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
 
 
 def is_followed(pull: Interval) -> bool | None:
-    """None where there is no pull to judge by."""
+    """Whether answers follow the attribute; None where the pull is undefined."""
     if np.isnan(pull.low):
         return None
     return bool(pull.low > FOLLOWED)

@@ -385,7 +385,7 @@ class Cohort:
         take = sampling.rows_by_group(members, agrees, discordant, size)
         for g, rows in members.items():
             if take[g] > len(rows):
-                raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
+                raise DataError(f"cannot take {take[g]} rows from a group of {len(rows)}:\n{self.counts(attribute)}")
         kept = np.concatenate([rows[: take[g]] for g, rows in members.items()])
         return self.select(np.sort(kept), name=f"{self.name}-biased")
 

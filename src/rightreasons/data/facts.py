@@ -142,7 +142,7 @@ class Facts:
 
     def _path(self, dtype: type[np.generic]) -> Path:
         if self.folder is None:
-            raise DataError("these facts have no folder: give one to keep pixels")
+            raise DataError("decoded pixels are kept in a folder, and these facts have none: give Facts a folder")
         return self.folder / f"pixels-{dtype.__name__}.npy"
 
     def _made(self) -> Path | None:

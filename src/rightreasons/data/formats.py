@@ -277,7 +277,9 @@ def _npy_header(path: Path, modified: int, size: int) -> tuple[tuple[int, ...], 
 def _npy_shape(array: np.ndarray, path: Path, row: int | None) -> tuple[int, ...]:
     if array.ndim not in (2, 3, 4):
         name = path if row is None else f"{path}#{row}"
-        raise ImageError(f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it so")
+        raise ImageError(
+            f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it in one of these shapes"
+        )
     if array.ndim == 2:
         return (*array.shape, 1)
     return array.shape

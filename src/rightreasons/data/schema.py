@@ -517,7 +517,9 @@ def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: st
             cuts = np.zeros(0)
         cuts = cuts[cuts > known.min()]  # nothing lies below the minimum
         if not len(cuts):
-            raise SettingError(f"bins={bins} leaves {name!r} in one piece: give at least 2, or edges between its values")
+            raise SettingError(
+                f"bins={bins} puts every value of {name!r} into one bin: give at least 2, or edges between its values"
+            )
         return tuple(cuts.tolist())
     edges = tuple(float(b) for b in bins)
     if list(edges) != sorted(set(edges)) or not edges:

@@ -55,7 +55,7 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     if len(set(arrow.column_names)) < len(arrow.column_names):
-        raise DataError(f"{path} has two columns of one name: {', '.join(arrow.column_names)}")
+        raise DataError(f"{path} has two columns with the same name: {', '.join(arrow.column_names)}")
     return arrow.to_pandas(), (arrow.schema.metadata or {}).get(SCHEMA)
 
 

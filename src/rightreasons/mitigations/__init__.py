@@ -1,4 +1,4 @@
-"""Change a model for the better: one file a method, found by its name. `mitigate` runs one; the model given stays as it was.
+"""Mitigations change a model for the better. Each is one file, found by its name; `mitigate` runs one and leaves its model as it was.
 
 A mitigation is one file, and its name is the method's:
 

@@ -106,12 +106,12 @@ class Unlearning(nn.Module):
         return self.association.loss(z, batch.y, batch.attributes[self.attribute], learns=False)
 
     def head_only(self, z: Tensor, batch: Batch) -> Tensor:
-        """Worth 0: its gradient is the head's own, so that the head goes on predicting what the extractor tries to hide."""
+        """A loss of value 0 whose gradient trains the head alone: the head keeps predicting what the extractor tries to hide."""
         loss = self.association.loss(z.detach(), batch.y, batch.attributes[self.attribute])
         return loss - loss.detach()
 
     def release(self) -> None:
-        """Take off the network whatever was put on it for training."""
+        """Remove from the network everything that was attached for training."""
 
 
 def shares(rows: Rows) -> np.ndarray:

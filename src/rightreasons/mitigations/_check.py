@@ -172,7 +172,7 @@ def _trained_once(which: str, classes: int, target: str | None) -> Classifier:
 
 
 def _disturb(module: nn.Module) -> None:
-    """A state that nothing is left in by chance: training, with gradients and a hook."""
+    """Bring a network into a state that a careless method would not restore: training mode, with gradients and a hook."""
     module.train()
     next(module.children()).eval()
     module.register_forward_hook(_nothing)

@@ -65,7 +65,9 @@ def with_last_layer(classifier: Classifier, weight: np.ndarray, bias: np.ndarray
         _write(homes[0], weight, bias)
     written = made.head_data.layers[-1].arrays
     if not all(np.allclose(written[name], value, rtol=1e-3, atol=1e-4) for name, value in (("weight", weight), ("bias", bias))):
-        raise ModelError(f"the last layer of {made.name} did not take its new weights: it is computed from others")
+        raise ModelError(
+            f"the last layer of {made.name} is unchanged by its new weights: the network computes it from other parameters"
+        )
     return made
 
 

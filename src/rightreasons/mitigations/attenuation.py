@@ -94,7 +94,7 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     workers: int | None = None,
     cache: str | Path | None = None,
 ) -> Classifier:
-    """The model with a weighted pool; unchanged, and said so, where no weighting is better on the rows that tune it.
+    """The model with a weighted pool; unchanged where no weighting does better on the tuning rows, and then its card says so.
 
     The audit rows, balanced in the attribute within label, are cut into folds. In each, map and (alpha, beta) come from the other
     folds, for the true map and for every random one; the table in the card uses the rows that were left out. The model handed on
@@ -224,7 +224,7 @@ def rebuilt(
     size: Sequence[int] | None = None,
     channels: int | None = None,
 ) -> nn.Module:
-    """The factory of attenuated networks: that of the network itself, with a place for the weights."""
+    """Build an attenuated network again: the original one, with a `Weigh` of ones that a checkpoint can fill."""
     built = loading.build(
         network["spec"],
         num_classes=network["num_classes"],
@@ -241,7 +241,7 @@ def rebuilt(
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the folds need of all models.
+    """Everything that the folds read from the models, computed once.
 
     Attributes
     ----------
@@ -504,8 +504,8 @@ def _pairs(form: str, alphas: Sequence[float] | None, betas: Sequence[float] | N
         raise SettingError(f"alphas={a}, betas={b}: give numbers of at least 0, and for form='quadrant' betas of at most 1")
     if classifier.cut.spatial_activation and max(b) > 1:
         raise ModelError(
-            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and beta above 1 turns places round, which a "
-            "rectifier cannot pass: give form='quadrant', or betas of at most 1"
+            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and a beta above 1 makes places negative, which the "
+            "rectifier would cut off: give form='quadrant', or betas of at most 1"
         )
     pairs = {(float(alpha), float(beta)) for alpha, beta in product(a, b)}
     return np.array(sorted({(0.0, 0.0), *pairs}))

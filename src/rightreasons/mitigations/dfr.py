@@ -98,7 +98,7 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
 
 
 def balanced_counts(group: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """(draws, n) 0 and 1: which rows are in each subsample, of every group that occurs as many as the smallest has."""
+    """(draws, n) of 0 and 1: the rows in each subsample. Every group that occurs gives as many as the smallest one has."""
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     size = min(map(len, members))
     counts = np.zeros((draws, len(group)))
@@ -203,7 +203,7 @@ class _Smooth:
         return self._onto(self.x, rest), rest.sum(axis=0)
 
     def slope_of(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """Of the weights of other inputs (n, k) that are zero so far: (R, C, k)."""
+        """(R, C, k) slopes at the weights of further inputs (n, k), which are still zero."""
         return self._onto(x, self._rest(weight, bias))
 
     def _rest(self, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -246,7 +246,7 @@ MOST_STEPS = 5_000
 
 
 def _steepness(x: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """(R,) at least the largest curvature of each fit: half the largest eigenvalue of its second moments, bias included."""
+    """(R,) an upper bound of the curvature of each fit: half the largest eigenvalue of its second moments, bias included."""
     whole = np.column_stack([x, np.ones(len(x))])
     v = np.ones((whole.shape[1], len(share))) + np.abs(whole).mean(axis=0)[:, None]
     size = np.ones(len(share))

@@ -163,7 +163,7 @@ class Looking:
 
 
 def _different(errors: dict[int, frozenset[str]]) -> dict[int, frozenset[str]]:
-    """Without the epochs that left no errors, or the same as fewer epochs did."""
+    """Errors by epoch, without epochs that made no error or the same errors as an earlier one."""
     kept: dict[int, frozenset[str]] = {}
     for epoch, wrong in errors.items():
         if wrong and wrong not in kept.values():

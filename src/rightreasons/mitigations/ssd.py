@@ -84,7 +84,7 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
 
 
 def damp(network: nn.Module, task: Mapping[str, Tensor], association: Mapping[str, Tensor], alpha: float, damping: float) -> int:
-    """Damp the weights of a network in place; how many were."""
+    """Damp the weights of a network in place; returns how many were damped."""
     damped = 0
     with torch.no_grad():
         for name, weight in network.named_parameters():
@@ -136,7 +136,7 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
 
 class _Read(nn.Module):
-    """Losses of rows by a network whose weights can be given: `functional_call` swaps those of a module, not of a Classifier."""
+    """Losses of single rows under weights passed in: `functional_call` swaps those of a module, not of a Classifier."""
 
     def __init__(self, model: Classifier, association: Association) -> None:
         super().__init__()
@@ -164,8 +164,8 @@ def _at_once(network: _Read) -> RowGradients:
                 return every(weights, x, y, a)
         except (RuntimeError, ValueError, NotImplementedError) as error:
             raise ModelError(
-                f"torch.func.vmap cannot take {network._model.name} ({type(error).__name__}: {str(error).splitlines()[0]}): "
-                "give chunk=1, which takes row after row"
+                f"torch.func.vmap cannot run {network._model.name} ({type(error).__name__}: {str(error).splitlines()[0]}): "
+                "give chunk=1, which goes row by row"
             ) from error
 
     return found

@@ -151,13 +151,13 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
 
 
 def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] | list[list[float]]]:
-    """Plain numbers, or lists of them, by which objectives of one kind differ, one a model."""
+    """Numbers, or lists of numbers, in which objectives of one kind differ: name → one for each model."""
     first = objectives[0]
     held = [_held(objective) for objective in objectives]
     kinds = {(type(o), o.func if isinstance(o, partial) else None) for o in objectives}
     alike = len(kinds) == 1 and all(h.keys() == held[0].keys() for h in held)
     if not alike or (not held[0] and any(o is not first and not isinstance(o, nn.Module | partial) for o in objectives)):
-        raise SettingError("the objectives of models that train as one must be one function, or of one class")
+        raise SettingError("models that train as one need objectives that are the same function, or of the same class")
     differing: dict[str, list[float] | list[list[float]]] = {}
     for name, value in held[0].items():
         values = [h[name] for h in held]
@@ -168,7 +168,9 @@ def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] 
         elif all(isinstance(v, list) and len(v) == len(value) and all(map(_is_number, v)) for v in values):
             differing[name] = [list(map(float, v)) for v in values]
         else:
-            raise SettingError(f"the objectives of models that train as one may differ in numbers, not in {name!r}")
+            raise SettingError(
+                f"the objectives of models that train as one may differ in numbers only, and they differ in {name!r}"
+            )
     return differing
 
 

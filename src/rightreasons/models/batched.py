@@ -245,7 +245,7 @@ class _Member:
 
     @property
     def rows(self) -> int:
-        """Of an epoch."""
+        """Training rows in one epoch."""
         return len(self.fit.order(self.settings.batch, self.settings.seed, 0))
 
     def is_over(self, epoch: int) -> bool:
@@ -401,7 +401,7 @@ def _members(
         raise SettingError(f"there are {numbers}: give one of each for every model")
     places = [None if folders is None else Path(folders[k]) for k in range(len(classifiers))]
     if folders is not None and len({str(place) for place in places}) < len(places):
-        raise SettingError("two models have one folder: give each its own")
+        raise SettingError("two models share a folder: give each its own")
     complete = [_complete(one, threads) for one in settings]
     _refuse_differences(classifiers, complete)
     rows = _Rows(cohort, complete[0])
@@ -420,7 +420,7 @@ def _members(
 
 
 def _complete(keywords: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
-    """All keywords of `train`."""
+    """Every keyword of `train`: those that were given, and the defaults of the others."""
     known = {name: p.default for name, p in inspect.signature(train).parameters.items() if p.kind is p.KEYWORD_ONLY}
     known.pop("folder")
     unknown = [name for name in keywords if name not in known]

@@ -352,7 +352,7 @@ class Classifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of the weights, the input geometry and normalisation, the architecture and what is read from it."""
+        """Hash of the weights, of the input's geometry and normalisation, of the architecture and of what is read from it."""
         digest = hashlib.blake2b(digest_size=16)
         read = [dataclasses.asdict(self.geometry), self.mean, self.std, self.name, self.output, self.cut.features, self.cut.head]
         digest.update(json.dumps(read, sort_keys=True).encode())

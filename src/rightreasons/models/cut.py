@@ -159,7 +159,7 @@ def _feeds(call: _Call, reader: _Call) -> bool:
 
 @contextmanager
 def _moved(module: nn.Module) -> Iterator[None]:
-    """Weights a little away from where they are, and back.
+    """Inside, all weights are moved a little; afterwards they are as before.
 
     Networks start with layers that do nothing yet (a norm of unit statistics, a residual branch or a scale of zero or one); what
     only looks alike on such weights would be taken for the same, and would come apart in training.

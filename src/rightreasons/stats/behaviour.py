@@ -238,5 +238,5 @@ def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None
 
 
 def undefined(names: Sequence[str], n: int, reason: str) -> list[Metric]:
-    """Metrics that cannot be had, with the reason."""
+    """Metrics that cannot be computed, with the reason."""
     return [Metric(name, lambda counts: np.full(len(counts), np.nan), n, reason=reason) for name in names]

@@ -33,7 +33,7 @@ def column_means(
     arrays = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     shapes = {column.shape for column in arrays.values()}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
-        raise DataError(f"found columns of shapes {sorted(shapes)}; give one value a row, (n,), for the same rows")
+        raise DataError(f"found columns of shapes {sorted(shapes)}; give columns of one value per row, (n,), over the same rows")
     values = np.stack(list(arrays.values()), axis=1)
     if not len(values):
         return {name: Interval(np.nan, np.nan, np.nan, reason=reason, level=level) for name in arrays}

@@ -352,7 +352,7 @@ def coupled(
     draws = sign * (drawn[0] - drawn[1]).reshape(len(drawn[0]), -1)
     values = sign * np.atleast_1d(np.asarray(inside_value, dtype=np.float64) - np.asarray(outside_value, dtype=np.float64))
     if values.shape != draws.shape[1:]:
-        raise DataError(f"found {values.size} values for {draws.shape[1]} units; give one value a unit inside and outside")
+        raise DataError(f"found {values.size} values for {draws.shape[1]} units; give one value per unit, inside and outside")
     reason = "a class is missing inside or outside" if metric == "auc" else ""
     change = tuple(interval(value, draws[:, u], level, reason) for u, value in enumerate(values))
     p = np.array([bootstrap_p(estimate.value, draws[:, u]) for u, estimate in enumerate(change)])
@@ -741,7 +741,7 @@ def _over_subsets(a: Floats, b: Floats, counts: NDArray[np.uint8], method: str, 
 def _columns(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:
-        raise DataError(f"found shapes {a.shape} and {b.shape}, expected one value a unit in both: (K,) and (K,)")
+        raise DataError(f"found shapes {a.shape} and {b.shape}, expected one value per unit in both, (K,) and (K,)")
     return a, b
 
 

@@ -369,7 +369,7 @@ def _log_odds(output: Floats) -> Floats:
 def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing: _Known, resamples: Resamples | None) -> Reading:
     n = resamples.n if resamples else int(testing.rows.max(initial=-1)) + 1
     if testing.rows.max(initial=-1) >= n:
-        raise DataError(f"the resamples are of {n} rows, the test rows are more: draw resamples of all test rows")
+        raise DataError(f"the resamples cover {n} rows and there are more test rows than that: draw resamples of all test rows")
     within = [part for part in answers.parts if part.label is not None]
     whole = next((part for part in answers.parts if part.label is None), None)
 

@@ -90,7 +90,7 @@ def resamples(n: int, *, rng: np.random.Generator, B: int = 10_000, subject: Arr
         raise SettingError(f"found n={n} rows and B={B} resamples; both must be at least 1")
     unit = None if subject is None else subject_codes(subject)
     if unit is not None and len(unit) != n:
-        raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject a row")
+        raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject for every row")
     states = rng.integers(0, 2**64, size=(B, 4), dtype=np.uint64)
     states[:, 0] |= np.uint64(1)  # the all-zero state is the one that this generator cannot leave
     return Resamples(n, states, unit, n if unit is None else int(unit.max()) + 1)
@@ -271,7 +271,7 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     rows = np.arange(n)
     subjects = rows if subject is None else subject_codes(subject)
     if len(subjects) != n:
-        raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject a row")
+        raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject for every row")
     first = np.unique(subjects, return_index=True)[1]
     if (values == values[first[subjects]]).all():
         patterns = pd.crosstab(subjects, labels).to_numpy() > 0

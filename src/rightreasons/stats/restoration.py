@@ -64,7 +64,7 @@ class Directions:
 
     @property
     def is_open(self) -> bool:
-        """Whether any direction is."""
+        """Whether any direction is open."""
         return bool(self.open.any())
 
     def basis(self, label: Hashable) -> Floats:

@@ -257,7 +257,9 @@ def _flipped(
 
 def _dutilleul(value: float, x: Floats, y: Floats, centroids: ArrayLike) -> NullTest:
     if len(np.asarray(centroids)) != len(x):
-        raise DataError(f"found {len(np.asarray(centroids))} centroids for profiles of {len(x)} regions; give one a region")
+        raise DataError(
+            f"found {len(np.asarray(centroids))} centroids for profiles of {len(x)} regions; give one centroid for every region"
+        )
     variance = float(correlation_variance(x, y, centroids))
     effective = 1 + 1 / variance
     p, reason = float(dutilleul_p(value, variance)), ""
@@ -272,7 +274,7 @@ def _profiles(a: ArrayLike, b: ArrayLike, given: ArrayLike | None) -> tuple[Floa
     profiles = [first, second] if third is None else [first, second, third]
     shapes = [profile.shape for profile in profiles]
     if len(set(shapes)) != 1 or first.ndim != 1 or len(first) < 4:
-        raise DataError(f"found profiles of shapes {shapes}; expected one number a region, 4 regions or more")
+        raise DataError(f"found profiles of shapes {shapes}; expected one number for each of at least 4 regions")
     if not all(np.isfinite(profile).all() for profile in profiles):
         raise DataError("a profile is not finite; leave out the regions or images that make it so")
     return first, second, third
@@ -323,7 +325,7 @@ def _products(maps: Floats, code: NDArray[np.int64], K: int) -> Floats:
     from rightreasons.stats import _region_kernels
 
     if maps.shape[-1] != len(code):
-        raise DataError(f"found maps of {maps.shape[-1]} regions and {len(code)} centroids; give one a region")
+        raise DataError(f"found maps of {maps.shape[-1]} regions and {len(code)} centroids; give one centroid for every region")
     out = np.zeros((len(maps), K))
     _region_kernels.class_products(np.ascontiguousarray(maps - maps.mean(axis=1, keepdims=True)), code, out)
     return out
@@ -335,7 +337,7 @@ def _classes(content: bytes, shape: tuple[int, ...]) -> tuple[NDArray[np.int64],
     # Equal distances of a grid differ in the last bits; the nearest neighbours set the scale.
     spacing = float(np.mean(np.min(distance + np.diag(np.full(len(distance), np.inf)), axis=1)))
     if spacing == 0:
-        raise DataError("regions share their centroid: distances cannot be told; use another partition")
+        raise DataError("some regions have the same centroid, so no distance lies between them: use another partition")
     fine = np.unique(np.round(distance / spacing, 6), return_inverse=True)[1].reshape(distance.shape)
     if fine.max() >= MOST_CLASSES:
         coarse = np.floor(2 * distance / spacing + 0.5).astype(np.int64) + 1

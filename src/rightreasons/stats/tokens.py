@@ -126,7 +126,7 @@ def sample_weights(maximum: ArrayLike, label: ArrayLike | None = None, *, power:
     """
     scores = np.asarray(maximum, dtype=np.float64)
     if scores.ndim != 1 or not len(scores):
-        raise DataError(f"found M-TSI of shape {scores.shape}; give one score an image, (n,)")
+        raise DataError(f"found M-TSI of shape {scores.shape}; give one score per image, (n,)")
     if power < 0 or not 0 < least <= 1:
         raise SettingError(f"power={power} and least={least}: give a power of at least 0 and 0 < least <= 1")
     weight = np.maximum(np.maximum(np.where(np.isnan(scores), 1.0, scores), 1.0) ** -power, least)
