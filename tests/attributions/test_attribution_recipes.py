@@ -79,7 +79,7 @@ def test_a_model_of_an_attribute_explains_that_attribute(model, rows, tmp_path):
     attribute = model.copy()
     attribute.card["target"] = "cue"
     evidence = extract(attribute, {"test": rows}, ["maps@gradcam(explain=label)"], out=tmp_path, **QUICK)
-    right = torch.from_numpy(rows.attribute("cue").values)
+    right = torch.tensor(rows.attribute("cue").values)
     expected = gradcam.maps(model, whole(model, rows), target=right)
     assert np.allclose(evidence["maps@gradcam(explain=label)"], expected, atol=1e-6)
 

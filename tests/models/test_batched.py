@@ -275,7 +275,7 @@ def test_settings_that_do_not_go_together_are_refused(cohort, settings, says):
 def test_networks_of_two_kinds_and_one_folder_for_two_are_refused(cohort, tmp_path):
     with pytest.raises(SettingError, match="not of one architecture"):
         train_batched([mlp(), cnn()], cohort, [QUICK, QUICK])
-    with pytest.raises(SettingError, match="one folder"):
+    with pytest.raises(SettingError, match="share a folder"):
         train_batched([mlp(), mlp()], cohort, [QUICK, QUICK], folders=[tmp_path, tmp_path])
 
 

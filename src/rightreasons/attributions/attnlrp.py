@@ -229,7 +229,8 @@ class _Attention:
             or settings.get("need_weights")
         ):
             raise ModelError(
-                "attnlrp has no rule for this nn.MultiheadAttention: it covers plain self-attention that does not return its weights"
+                "attnlrp has no rule for this nn.MultiheadAttention: it covers plain self-attention, without attention weights "
+                "in its output"
             )
         weights = in_weight.chunk(3) if in_weight is not None else ()
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)

@@ -1,4 +1,4 @@
-"""Mitigations change a model for the better. Each is one file, found by its name; `mitigate` runs one and leaves its model as it was.
+"""Mitigations change a model for the better: one file each, found by its name. `mitigate` runs one on a copy of the model.
 
 A mitigation is one file, and its name is the method's:
 

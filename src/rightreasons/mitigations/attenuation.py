@@ -504,8 +504,8 @@ def _pairs(form: str, alphas: Sequence[float] | None, betas: Sequence[float] | N
         raise SettingError(f"alphas={a}, betas={b}: give numbers of at least 0, and for form='quadrant' betas of at most 1")
     if classifier.cut.spatial_activation and max(b) > 1:
         raise ModelError(
-            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and a beta above 1 makes places negative, which the "
-            "rectifier would cut off: give form='quadrant', or betas of at most 1"
+            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and a beta above 1 makes places negative, "
+            "which the rectifier would cut off: give form='quadrant', or betas of at most 1"
         )
     pairs = {(float(alpha), float(beta)) for alpha, beta in product(a, b)}
     return np.array(sorted({(0.0, 0.0), *pairs}))

@@ -380,7 +380,7 @@ class Classifier:
 
     @classmethod
     def open(cls, folder: str | Path, module: nn.Module | None = None) -> Classifier:
-        """What `save` wrote.
+        """Read a classifier that `save` wrote.
 
         Parameters
         ----------
