@@ -223,7 +223,9 @@ def _adjusted(findings: Sequence[Finding]) -> dict[str, float]:
 
 
 def _imbalance(sheet: Sheet | None, model: str, attribute: str) -> Estimate | None:
-    for estimate in sheet.imbalance if sheet is not None else ():
+    if sheet is None:
+        return None
+    for estimate in sheet.imbalance:
         if estimate.name == attribute and estimate.group in ("", model):
             return estimate
     return None
@@ -300,39 +302,62 @@ class _Sides(NamedTuple):
     called: Sequence[Finding]
     cleared: Sequence[Finding]
 
+    @property
+    def deciding(self) -> list[Finding]:
+        """Calls of a row that can decide."""
+        return [f for f in self.called if f.row in DECIDES]
+
+    @property
+    def could_see(self) -> list[Finding]:
+        """Findings of no evidence in a row that can decide."""
+        return [f for f in self.cleared if f.row in DECIDES]
+
+    @property
+    def place(self) -> list[Finding]:
+        return [f for f in self.called if f.row == "place"]
+
 
 def _sentence(verdict: Verdict, model: str, attribute: str, sides: _Sides, needs: str) -> str:
-    who, cue = model or "the model", attribute or "a cue that it should not use"
-    deciding = [f for f in sides.called if f.row in DECIDES]
-    place = [f for f in sides.called if f.row == "place"]
+    cue = attribute or "a cue that it should not use"
     if verdict == "shortcut":
-        uses = any(f.row == MUST_LOOK for f in deciding)
-        claim = f"uses {cue} to decide" if uses else f"follows {cue} in its answers"
-        agree = f", and {_subject(place, 'finds', 'find')} it in the image" if place else ""
-        but = ""
-        if sides.cleared:
-            but = f"; {_subject(sides.cleared, 'does', 'do')} not see it"
-        return f"{model or 'The model'} {claim}: {_subject(deciding, 'says', 'say')} so{agree}{but}."
-    could_see = [f for f in sides.cleared if f.row in DECIDES]
+        return _shortcut(model or "The model", cue, sides)
+    who = model or "the model"
     if verdict == "no evidence":
-        return f"No evidence that {who} uses {cue}: {_names(could_see)} could have seen it and did not."
-    undecided = f"It is undecided whether {who} uses {cue}"
+        return f"No evidence that {who} uses {cue}: {_names(sides.could_see)} could have seen it and did not."
+    return f"It is undecided whether {who} uses {cue}: {_why_undecided(sides, needs)}."
+
+
+def _shortcut(who: str, cue: str, sides: _Sides) -> str:
+    claim = f"follows {cue} in its answers"
+    if any(f.row == MUST_LOOK for f in sides.deciding):
+        claim = f"uses {cue} to decide"
+    agree = but = ""
+    if sides.place:
+        agree = f", and {_subject(sides.place, 'finds', 'find')} it in the image"
+    if sides.cleared:
+        but = f"; {_subject(sides.cleared, 'does', 'do')} not see it"
+    return f"{who} {claim}: {_subject(sides.deciding, 'says', 'say')} so{agree}{but}."
+
+
+def _why_undecided(sides: _Sides, needs: str) -> str:
     if needs:
-        if deciding:
-            hints = [f"{_subject(deciding, 'sees', 'see')} its answers follow it"]
-        else:
-            hints = []
-        hints += [f"{_subject(place, 'sees', 'see')} it look where the cue is"] if place else []
-        also = ""
-        if hints:
-            also = f" {_capital(' and '.join(hints))}, but that is not yet use."
-        return f"{undecided}: no audit of reliance could tell.{also} What would help most is {needs}."
-    if deciding:
-        return f"{undecided}: {_subject(sides.called, 'says', 'say')} so, but {_subject(sides.cleared, 'does', 'do')} not."
-    return (
-        f"{undecided}: {_subject(could_see, 'finds', 'find')} no use of it, "
-        f"but {_subject(place, 'finds', 'find')} the model looking where it is."
-    )
+        return f"no audit of reliance could tell.{_hints(sides)} What would help most is {needs}"
+    if sides.deciding:
+        return f"{_subject(sides.called, 'says', 'say')} so, but {_subject(sides.cleared, 'does', 'do')} not"
+    no_use = f"{_subject(sides.could_see, 'finds', 'find')} no use of it"
+    return f"{no_use}, but {_subject(sides.place, 'finds', 'find')} the model looking where it is"
+
+
+def _hints(sides: _Sides) -> str:
+    """What other rows saw where no audit of reliance could tell, as a sentence; empty where they saw nothing."""
+    hints = []
+    if sides.deciding:
+        hints.append(f"{_subject(sides.deciding, 'sees', 'see')} its answers follow it")
+    if sides.place:
+        hints.append(f"{_subject(sides.place, 'sees', 'see')} it look where the cue is")
+    if not hints:
+        return ""
+    return f" {_capital(' and '.join(hints))}, but that is not yet use."
 
 
 def _disagreements(called: Sequence[Finding], cleared: Sequence[Finding]) -> Iterable[str]:

@@ -287,7 +287,10 @@ def _changed(before: Estimate, after: Estimate) -> Estimate:
 
 def _sentence(before: Finding, after: Finding, names: tuple[str, str]) -> str:
     if before.verdict == after.verdict:
-        said = "" if after.verdict is None else f"Both sides say “{after.verdict}”. "
+        if after.verdict is None:
+            said = ""
+        else:
+            said = f"Both sides say “{after.verdict}”. "
     else:
         said = f"{names[0]}: {before.headline}; {names[1]}: {after.headline}. "
     first, second = _estimate(before), _estimate(after)

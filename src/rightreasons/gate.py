@@ -163,7 +163,9 @@ class Judgement:
 
     @property
     def exit_status(self) -> int:
-        return 0 if self.passed else 1
+        if self.passed:
+            return 0
+        return 1
 
     def of(self, outcome: Outcome) -> list[Judged]:
         return [item for item in self.items if item.outcome == outcome]

@@ -253,7 +253,10 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
     else:
         unchanged = ""
     gains = [float(gain) for gain in chosen.get("random gains", ())]
-    further = _specific_to_the_map(comparison, gains, chosen) if gains else Further()
+    if gains:
+        further = _specific_to_the_map(comparison, gains, chosen)
+    else:
+        further = Further()
     return finding(
         comparison,
         name=name,
@@ -369,7 +372,9 @@ def _metrics(pair: Pair) -> list[_Metric]:
 
 def _line(metric: _Metric, once: np.ndarray, draws: tuple[np.ndarray, np.ndarray], units: float, level: float) -> Line:
     """One metric with its intervals, from all rows taken `once` and from the draws before and after."""
-    why = f"no group has {SMALLEST_GROUP} rows or more" if metric.name == WORST else ""
+    why = ""
+    if metric.name == WORST:
+        why = f"no group has {SMALLEST_GROUP} rows or more"
     values = float(metric.before(once)[0]), float(metric.after(once)[0])
     if metric.name in (WORST, ACCURACY, GROUP):
         before, after = (share_interval(value, draw, units, level, why) for value, draw in zip(values, draws, strict=True))
@@ -478,7 +483,10 @@ def _sentence(comparison: Comparison, method: str) -> str:
 
 
 def _signed(change: Interval) -> str:
-    limits = "" if np.isnan(change.low) else f", {change.low:+.3f} to {change.high:+.3f}"
+    if np.isnan(change.low):
+        limits = ""
+    else:
+        limits = f", {change.low:+.3f} to {change.high:+.3f}"
     return f"{change.value:+.3f}{limits}"
 
 

@@ -43,7 +43,10 @@ def find(classifier: Classifier, x: Tensor, layer: str, channels: str) -> Place:
     if channels not in ("auto", "first", "last"):
         raise SettingError(f"channels='{channels}': give auto, first or last")
     if layer:
-        point = layer if layer.endswith((":input", ":output")) else f"{layer}:output"
+        if layer.endswith((":input", ":output")):
+            point = layer
+        else:
+            point = f"{layer}:output"
         layer_of(classifier.module, point.rsplit(":", 1)[0])
         return Place(point, channels)
     named = _paper_layer(classifier.module)
@@ -68,7 +71,9 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: none of its axes have "
                 "their proportions. Name a layer with a map, or say where it has its channels: channels=first or last"
             )
-        return t.movedim(-1, 1) if is_last else t
+        if is_last:
+            return t.movedim(-1, 1)
+        return t
     if t.ndim == 3:
         grid = patch_grid(classifier.module, size)
         prefix = None if grid is None else t.shape[1] - prod(grid)
@@ -202,7 +207,9 @@ def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[st
 def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool | None:
     """Whether space lies in (b, *space, c) and not in (b, c, *space), by the input's proportions; None: in neither."""
     first, last = (_is_reduced(space, size) for space in (shape[2:], shape[1:-1]))
-    return not first if first or last else None
+    if first or last:
+        return not first
+    return None
 
 
 def _is_reduced(space: Sequence[int], size: Sequence[int]) -> bool:

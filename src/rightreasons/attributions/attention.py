@@ -41,8 +41,7 @@ def weights_of(classifier: Classifier, x: Tensor) -> tuple[list[Tensor], int, tu
     weights: list[Tensor] = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-        logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        weights.append((logits if mask is None else logits + mask).softmax(-1).mean(1))
+        weights.append(tokens.attention_logits(q, k, mask, scale).softmax(-1).mean(1))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
     seen = tokens.read(classifier, x)

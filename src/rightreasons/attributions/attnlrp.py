@@ -148,7 +148,7 @@ class _Weighted:
             return self.function(values, weights, None, *args, **kwargs)
 
         plain = made(x, weight)
-        shape = (-1,) if self.function is F.linear else (-1, *(1 for _ in weight.shape[2:]))
+        shape = [-1] + [1] * (weight.ndim - 2)  # one value per output, at every place of a convolution
         constant = None if bias is None else bias.view(shape)
         if self.gamma == 0:
             return plain if constant is None else _Shift.apply(plain, constant, self.ledger)  # type: ignore[no-any-return]
@@ -302,7 +302,9 @@ def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps
     axes = tuple(range(-len(shape), 0))
     small = torch.finfo(x.dtype).eps if eps is None else eps
     made = x * torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + small)
-    return made if weight is None else made * weight
+    if weight is None:
+        return made
+    return made * weight
 
 
 def _ratio(made: Tensor, of: Tensor) -> Tensor:

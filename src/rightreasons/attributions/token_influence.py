@@ -191,7 +191,10 @@ def _without_each(
 
 
 def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, compiled: bool) -> Tensor:
-    opening = plain.Opening.of(seen.start, seen.plain[0]) if seen.plain else None
+    if seen.plain:
+        opening = plain.Opening.of(seen.start, seen.plain[0])
+    else:
+        opening = None
     is_short = bool(seen.plain) and seen.reads_prefix_only
     ends, probabilities = [], []
     for start in range(0, len(image), size):
@@ -230,7 +233,10 @@ def _run_whole(seen: tokens.Tokens) -> Tensor:
     """(b, C) logits of whole images in the precision of the removals, so that rounding is no influence."""
     x = seen.start
     for i in range(len(seen.blocks)):
-        x = plain.run(x, seen.plain[i]) if seen.plain else seen.block(i, x, None)
+        if seen.plain:
+            x = plain.run(x, seen.plain[i])
+        else:
+            x = seen.block(i, x, None)
     return seen.after(x)
 
 
@@ -241,7 +247,10 @@ def _probability(logits: Tensor) -> Tensor:
 def _fitting(seen: tokens.Tokens) -> int:
     """Sequences whose widest tensor, the perceptron's, fits."""
     wide = len(seen.plain[0].fc1[0]) if seen.plain else 4 * seen.start.shape[2]
-    budget = GPU_BYTES if seen.start.is_cuda else CPU_BYTES * torch.get_num_threads()
+    if seen.start.is_cuda:
+        budget = GPU_BYTES
+    else:
+        budget = CPU_BYTES * torch.get_num_threads()
     return max(1, budget // (seen.start.shape[1] * wide * seen.start.element_size()))
 
 
@@ -294,8 +303,7 @@ def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
     losses = start.new_zeros(start.shape[:2])
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-        logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        logits = logits if mask is None else logits + mask
+        logits = tokens.attention_logits(q, k, mask, scale)
         weights = logits.softmax(-1)
         kept = (1 - weights.detach()).clamp(min=LEAST_KEPT)
 

@@ -367,7 +367,10 @@ class Result(OneModelResult[Measurement]):
 
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST_TWINS:
-            whose = " whose attribute stands for a label" if m.without_label else ""
+            if m.without_label:
+                whose = " whose attribute stands for a label"
+            else:
+                whose = ""
             return f"Only {m.n} test images have a twin{whose}; at least {FEWEST_TWINS} are needed to judge."
         if np.isnan(m.mean.low):
             return f"The change has no interval ({m.mean.reason}), so it cannot be judged."
@@ -441,7 +444,10 @@ def _limits(i: Interval) -> str:
 def _say_direction(m: Measurement) -> str:
     if not m.directed:
         return f"{m.aligned_from}; the absolute change is used"
-    left = f"; {m.without_label} twins without one left out" if m.without_label else ""
+    if m.without_label:
+        left = f"; {m.without_label} twins without one left out"
+    else:
+        left = ""
     return f"{m.aligned} ({m.aligned_from}){left}"
 
 

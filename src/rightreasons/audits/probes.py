@@ -89,7 +89,9 @@ class Measurement:
     @property
     def kind(self) -> str:
         """The kind of probe that the finding speaks of."""
-        return "ridge" if self.continuous else "linear"
+        if self.continuous:
+            return "ridge"
+        return "linear"
 
     @property
     def unit(self) -> str:

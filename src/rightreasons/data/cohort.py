@@ -271,7 +271,10 @@ class Cohort:
     @cached_property
     def digests(self) -> np.ndarray:
         """(n,) content hashes of the images; empty strings where the cohort has no images."""
-        digests = self._digest_all(self.image) if self.has_images else [""] * len(self)
+        if self.has_images:
+            digests = self._digest_all(self.image)
+        else:
+            digests = [""] * len(self)
         return np.array(digests, dtype=object)
 
     @cached_property
@@ -283,7 +286,10 @@ class Cohort:
 
     def select(self, rows: np.ndarray | Sequence[int] | Mapping[str, Any], name: str | None = None) -> Cohort:
         """Rows by a boolean mask, by positions, or by the values of columns (`{"site": "A"}`, a list means any of them)."""
-        index = self._where(rows) if isinstance(rows, Mapping) else np.asarray(rows)
+        if isinstance(rows, Mapping):
+            index = self._where(rows)
+        else:
+            index = np.asarray(rows)
         if index.dtype == bool:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
@@ -564,4 +570,6 @@ class Cohort:
 
 
 def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if column is None else frozen(column[rows])
+    if column is None:
+        return None
+    return frozen(column[rows])

@@ -223,11 +223,8 @@ def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int |
 
 
 def _fields_of_view(pictures: np.ndarray) -> np.ndarray:
-    return np.stack([field_of_view(_bright(picture)) for picture in pictures])
-
-
-def _bright(picture: np.ndarray) -> np.ndarray:
-    return widen(picture.max(axis=-1))
+    brightest = [widen(picture.max(axis=-1)) for picture in pictures]
+    return np.stack([field_of_view(bright) for bright in brightest])
 
 
 def _total(pixels: np.ndarray) -> np.ndarray:

@@ -195,7 +195,9 @@ def _frames(image: Image.Image) -> int:
         image.seek(page)
         kinds.add((image.size, image.mode))
     image.seek(0)
-    return pages if len(kinds) == 1 else 1
+    if len(kinds) == 1:
+        return pages
+    return 1
 
 
 def _orientation(image: Image.Image) -> int:
@@ -214,11 +216,18 @@ def _decode_pil(path: Path, *, raw: bool) -> np.ndarray:
                 image.seek(frame)
             page = _plain(image, path, raw=raw)
             pages.append(np.asarray(page if turn is None else page.transpose(turn)))
-    pages = [page[..., None] if page.ndim == 2 else page for page in pages]
-    pixels = pages[0] if len(pages) == 1 else np.stack(pages, axis=2)
+    pixels = _stacked(pages)
     if raw or pixels.dtype == np.uint8:
         return pixels
     return _unit(pixels, path)
+
+
+def _stacked(pages: Sequence[np.ndarray]) -> np.ndarray:
+    """(h, w, c) of one page, (h, w, pages, c) of several; grey pages (h, w) have one channel."""
+    coloured = [np.atleast_3d(page) for page in pages]
+    if len(coloured) == 1:
+        return coloured[0]
+    return np.stack(coloured, axis=2)
 
 
 def _plain(image: Image.Image, path: Path, *, raw: bool) -> Image.Image:
@@ -351,7 +360,10 @@ def _span(pixels: np.ndarray, path: Path) -> np.ndarray:
     if not finite.any():
         raise ImageError(f"{path}: found no finite value, expected an image: restore the file or drop its row")
     low, high = pixels[finite].min(), pixels[finite].max()
-    scaled = (pixels - low) / (high - low) if high > low else np.zeros_like(pixels)
+    if high > low:
+        scaled = (pixels - low) / (high - low)
+    else:
+        scaled = np.zeros_like(pixels)
     return np.where(finite, scaled, np.float32(0)).astype(np.float32)
 
 
@@ -396,8 +408,7 @@ def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
         pages = [stored] if frames == 1 else list(stored)
         if not raw:
             pages = [_present(page, dataset, frame) for frame, page in enumerate(pages)]
-    pages = [page[..., None] if page.ndim == 2 else page for page in pages]
-    pixels = np.ascontiguousarray(pages[0] if frames == 1 else np.stack(pages, axis=2))
+    pixels = np.ascontiguousarray(_stacked(pages))
     if raw:
         return pixels
     if pixels.dtype == np.float64:  # no window: still in the units of the rescaled values
@@ -428,7 +439,10 @@ def _present(page: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
     is_plain = (slope, intercept) == (1.0, 0.0)
     if dataset.get("VOILUTSequence"):
         # the table is looked up by whole numbers
-        page = page if is_plain else np.rint(page * slope + intercept).astype(np.int64)
+        if is_plain:
+            page = page
+        else:
+            page = np.rint(page * slope + intercept).astype(np.int64)
         depth = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
         return (apply_voi(page, dataset) / (2.0**depth - 1)).astype(np.float32)
     if width < 1 and is_plain and bits <= 8 and page.dtype == np.uint8 and not dataset.get("ModalityLUTSequence"):
@@ -461,7 +475,10 @@ def _in_force(dataset: Any, frame: int, keyword: str, default: float | str) -> A
         macro = "PixelValueTransformationSequence"
     for groups, index in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
         group = dataset.get(groups)
-        values = group[index].get(macro) if group and len(group) > index else None
+        if group and len(group) > index:
+            values = group[index].get(macro)
+        else:
+            values = None
         if values and values[0].get(keyword) is not None:
             return values[0].get(keyword)
     value = dataset.get(keyword)

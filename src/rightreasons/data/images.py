@@ -69,7 +69,10 @@ class Geometry:
     @property
     def key(self) -> str:
         """A name for files that depend on the geometry."""
-        fill = "".join(f"-{v:g}" for v in self.fill) if self.mode == "border" else ""
+        if self.mode == "border":
+            fill = "".join(f"-{v:g}" for v in self.fill)
+        else:
+            fill = ""
         return f"{'x'.join(map(str, self.size))}x{self.channels}-{self.mode}{self.crop:g}-{self.interpolation}{fill}"
 
 

@@ -28,7 +28,10 @@ def keep_by_logistic(
     slope, centre, multiplier = logistic
     sigmoid = expit(slope * (numeric - centre))
     kept = np.clip(multiplier * sigmoid, 0, 1)
-    others = 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1)
+    if complement:
+        others = 1 - kept
+    else:
+        others = np.clip(multiplier * (1 - sigmoid), 0, 1)
     return np.nan_to_num(np.where(is_last, kept, others))
 
 

@@ -47,7 +47,10 @@ class Attribute:
     present: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        present = ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
+        if self.kind == "continuous":
+            present = ~np.isnan(self.values)
+        else:
+            present = self.values >= 0
         object.__setattr__(self, "present", frozen(present))
 
 
@@ -353,7 +356,10 @@ def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
     values = _settled(frame[schema.label], schema.missing, schema.classes)
     if not schema.mapping:
         return values
-    mapping = schema.mapping if schema.resolved else _spelled_out(frame, schema)
+    if schema.resolved:
+        mapping = schema.mapping
+    else:
+        mapping = _spelled_out(frame, schema)
     cells = map(text, frame[schema.label].tolist())
     mapped = [None if v is None else mapping.get(cell, v) for cell, v in zip(cells, values, strict=True)]
     return _settled(pd.Series(mapped, dtype=object), schema.missing, schema.classes)

@@ -147,7 +147,10 @@ def _read_huggingface(path: Path, keywords: Schema) -> tuple[pd.DataFrame, Schem
     except ModuleNotFoundError as error:
         raise DataError(f"{path} is a Hugging Face dataset: pip install rightreasons[hf] to read it") from error
     loaded = datasets.load_from_disk(str(path))
-    parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
+    if isinstance(loaded, datasets.DatasetDict):
+        parts = dict(loaded)
+    else:
+        parts = {"": loaded}
     column = keywords.image or "image"
     frames = []
     for split, part in parts.items():
@@ -164,7 +167,10 @@ def _read_huggingface(path: Path, keywords: Schema) -> tuple[pd.DataFrame, Schem
             frame[key] = [_written(path, split or "all", key, i, item) for i, item in enumerate(raw)]
         own = keywords.split in part.column_names
         frames.append(frame.assign(split=SPLIT_NAMES.get(split, split)) if split and not own else frame)
-    schema = keywords if keywords.split or "" in parts else replace(keywords, split="split")
+    if keywords.split or "" in parts:
+        schema = keywords
+    else:
+        schema = replace(keywords, split="split")
     return pd.concat(frames, ignore_index=True), schema
 
 

@@ -59,7 +59,10 @@ def world(folder: Path, classes: int) -> Cohort:
         for y in range(classes):
             for a in range(2):
                 agrees = (y > 0) == bool(a)
-                rows = per_group * 2 if split == "train" and agrees else per_group
+                if split == "train" and agrees:
+                    rows = per_group * 2
+                else:
+                    rows = per_group
                 for _ in range(rows):
                     for key, value in (("id", f"{split}{len(columns['id'])}"), ("label", y), ("cue", a), ("split", split)):
                         columns[key].append(value)
@@ -157,7 +160,10 @@ def _trained(which: str, cohort: Cohort, target: str | None = None) -> Classifie
 def _trained_once(which: str, classes: int, target: str | None) -> Classifier:
     with tempfile.TemporaryDirectory() as folder:
         cohort = world(Path(folder), classes)
-        values = cohort.classes if target is None else cohort.attribute(target).levels
+        if target is None:
+            values = cohort.classes
+        else:
+            values = cohort.attribute(target).levels
         start = Classifier.load(
             f"rightreasons.models.small:small_{which}",
             num_classes=len(values),

@@ -51,7 +51,7 @@ def with_last_layer(classifier: Classifier, weight: np.ndarray, bias: np.ndarray
     """
     made = classifier.copy()
     homes = _homes(made)
-    if made.output is not None or _width(homes[0]) == 1:
+    if made.output is not None or len(homes[0].weight) == 1:
         row = made.output or 0
         for home in homes:
             _write(home, weight[1] - weight[0], bias[1] - bias[0], row)
@@ -79,17 +79,16 @@ def _homes(classifier: Classifier) -> list[Home]:
     named = [name for name in classifier.cut.head if name.endswith("()") or read_layers(layer(classifier.module, name), name)]
     homes: list[Home] = []
     for name in named if classifier.cut.reads else named[-1:]:
-        module = None if name.endswith("()") else layer(classifier.module, name)
+        if name.endswith("()"):
+            module = None
+        else:
+            module = layer(classifier.module, name)
         if not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) or not is_linear(module):
             raise ModelError(f"the head of {classifier.name} ends with {name!r}, which is no linear layer to refit")
         if module.bias is None:
             raise ModelError(f"{name!r} of {classifier.name} has no bias, and a refitted head needs one: build it with bias=True")
         homes.append(module)
     return homes
-
-
-def _width(home: Home) -> int:
-    return len(home.weight)
 
 
 def _write(home: Home, weight: np.ndarray, bias: np.ndarray | float, row: int | None = None) -> None:

@@ -24,8 +24,7 @@ from rightreasons.evidence import Recipe
 from rightreasons.extraction import read
 from rightreasons.head import Head
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.models import loading
-from rightreasons.models.classifier import Classifier
+from rightreasons.models.classifier import Classifier, build_network
 from rightreasons.models.forward import layer
 from rightreasons.models.grouped_rows import Rows, completed, every_group, grouped
 from rightreasons.partitions import grid
@@ -225,14 +224,7 @@ def rebuilt(
     channels: int | None = None,
 ) -> nn.Module:
     """Build an attenuated network again: the original one, with a `Weigh` of ones that a checkpoint can fill."""
-    built = loading.build(
-        network["spec"],
-        num_classes=network["num_classes"],
-        size=None if size is None else tuple(size),
-        channels=channels,
-        settings=network["settings"],
-    )
-    module = built.module.module if isinstance(built.module, Classifier) else built.module
+    module = build_network(network, None if size is None else tuple(size), channels)
     return weighing(module, point, shape, channels_last)
 
 
@@ -523,7 +515,10 @@ def _references(
         models = (references or {}).get(role)
         if not models:
             raise SettingError(f"attenuation compares with a {role} model: give references={{'{role}': a classifier or a list}}")
-        models_of[role] = [models] if isinstance(models, Classifier) else list(models)
+        if isinstance(models, Classifier):
+            models_of[role] = [models]
+        else:
+            models_of[role] = list(models)
         for model in models_of[role]:
             learnt = model.card.get("target")
             if learnt is not None and learnt != target and not (role == "baseline" and learnt == cohort.label_name):
@@ -539,7 +534,9 @@ def _references(
 
 def _column(target: str) -> str:
     """The column that a model predicts, in words; '' stands for the label."""
-    return repr(target) if target else "the label"
+    if target:
+        return repr(target)
+    return "the label"
 
 
 def _rows(

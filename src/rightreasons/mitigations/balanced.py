@@ -13,7 +13,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
+from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, row_weights, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
 from rightreasons.models.training_keywords import Training, trains
@@ -63,7 +63,7 @@ def balance(
     """
     rows = grouped(classifier, cohort.on("train"), attribute)
     size = every_group(rows, what="balanced training")
-    own = np.ones(len(rows)) if rows.cohort.weight is None else rows.cohort.weight
+    own = row_weights(rows.cohort)
     present = np.flatnonzero(size)
     weight = np.zeros(len(rows))
     if how == "subsample":

@@ -292,7 +292,9 @@ class Consistency(nn.Module):
 def _probability(logits: Tensor) -> Tensor:
     """(b, 1) of the second of two classes, (b, C) of more."""
     p = logits.softmax(1)
-    return p[:, 1:] if p.shape[1] == 2 else p
+    if p.shape[1] == 2:
+        return p[:, 1:]
+    return p
 
 
 def _validation_auc(classifier: Classifier, cohort: Cohort, running: dict[str, Any]) -> float:

@@ -154,7 +154,9 @@ class Branch:
 
     @property
     def outputs(self) -> int:
-        return 1 if self.levels in (0, 2) else self.levels
+        if self.levels in (0, 2):
+            return 1
+        return self.levels
 
 
 class WithAttributes(nn.Module):

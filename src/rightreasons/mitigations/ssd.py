@@ -24,6 +24,7 @@ from rightreasons.mitigations._association import Association
 from rightreasons.mitigations._unlearning import Candidate, Running, Start, begin, finish, refuse_share, strengths
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import row_weights
 
 STARTS = "model"
 AT_ONCE = 1 << 27  # numbers of one loss's gradients held at a time
@@ -116,8 +117,7 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
     view = start.rows.select(chosen)
     y, a = (torch.from_numpy(np.asarray(column)).to(start.runs.device) for column in (view.y, view.a))
-    own = np.ones(len(view)) if view.cohort.weight is None else view.cohort.weight
-    weight_of = (torch.from_numpy(own).to(start.runs.device), network.association.row_weight(y, a).double())
+    weight_of = (torch.from_numpy(row_weights(view.cohort)).to(start.runs.device), network.association.row_weight(y, a).double())
     zeros = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
     total = [zeros, {name: zero.clone() for name, zero in zeros.items()}]
     stream = batches(

@@ -106,7 +106,10 @@ def examples(
     weight = _weight(cohort, weights)
     if stopping is None and not (cohort.has("train") and cohort.has("val")):
         cohort = cohort.with_roles(rng=task_rng(settings.seed, "roles of the splits"), trains=True)
-    fits = np.ones(len(cohort), bool) if cohort.splits is None else cohort.splits == "train"
+    if cohort.splits is None:
+        fits = np.ones(len(cohort), bool)
+    else:
+        fits = cohort.splits == "train"
     if not fits.any():
         raise TrainingError(f"cohort {cohort.name!r} has no rows in split 'train': name its training rows so in the split column")
     fit = _complete(cohort.select(fits, name="train"), weight[fits], classifier, settings)
@@ -135,7 +138,10 @@ def outputs_of(classifier: Classifier, cohort: Cohort, target: str | None) -> tu
 
 
 def _weight(cohort: Cohort, weights: np.ndarray | None) -> np.ndarray:
-    own = cohort.weight if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights is None:
+        own = cohort.weight
+    else:
+        own = np.asarray(weights, dtype=np.float64)
     if own is None:
         return np.ones(len(cohort))
     if own.shape != (len(cohort),):
@@ -157,7 +163,10 @@ def _complete(cohort: Cohort, weight: np.ndarray, classifier: Classifier, settin
     view = cohort.select(kept)
     name = settings.attribute or (cohort.attributes[0] if cohort.attributes else None)
     grouping = None if name is None else view.attribute(name)
-    groups = None if grouping is None or grouping.kind == "continuous" else grouping.values
+    if grouping is None or grouping.kind == "continuous":
+        groups = None
+    else:
+        groups = grouping.values
     return Examples(view, y[kept], weight[kept] / (weight[kept].mean() if kept.any() else 1.0), groups, int((~kept).sum()))
 
 

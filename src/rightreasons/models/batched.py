@@ -180,7 +180,10 @@ def _logits(group: _Group) -> np.ndarray:
         for source in sources:
             streams.enter_context(closing(source))
         for parts in zip(*sources, strict=True):
-            x = parts[0][1] if is_shared else torch.stack([x for _, x in parts])
+            if is_shared:
+                x = parts[0][1]
+            else:
+                x = torch.stack([x for _, x in parts])
             logits.append(group.network.logits(x, is_shared=is_shared))
     return torch.cat(logits, dim=2).cpu().numpy()
 
@@ -201,7 +204,7 @@ def _end_epoch(
     measured |= {f"val_{name}": score for name, score in scores.items()}
     rate = settings.lr * group.factors[epoch * group.steps - 1]
     member.curves.append({**measured, "lr": rate, "time_seconds": seconds})
-    score = scores[settings.stop_on] * (-1 if settings.stop_on == "loss" else 1)
+    score = scores[settings.stop_on] * settings.sign
     if not member.best or score > member.best["score"]:
         member.best = {"epoch": epoch, "score": score, "state": group.network.state(*place)}
 

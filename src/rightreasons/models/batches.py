@@ -50,7 +50,10 @@ def batches(  # noqa: PLR0913  each keyword is a documented setting
     """
     if batch < 1:
         raise SettingError(f"batch is {batch}: give at least 1")
-    rows = np.arange(len(cohort)) if order is None else _checked(order, len(cohort))
+    if order is None:
+        rows = np.arange(len(cohort))
+    else:
+        rows = _checked(order, len(cohort))
     expected = (len(cohort), *geometry.size, geometry.channels)
     if pixels is not None and tuple(pixels.shape) != expected:
         raise DataError(

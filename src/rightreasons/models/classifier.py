@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -449,7 +449,9 @@ class Classifier:
                 layers += read_layers(layer(self.module, name), name)
         if self.cut.reads:
             layers = [_averaged(layers, self.cut.reads)]
-        return layers if raw else self._picking(layers)
+        if raw:
+            return layers
+        return self._picking(layers)
 
     def _picking(self, layers: list[TensorLayer]) -> list[TensorLayer]:
         weighted = next(each for each in reversed(layers) if each.kind != "activation").tensors["weight"]
@@ -498,12 +500,20 @@ def _rebuilt(folder: Path, saved: dict[str, Any], geometry: Geometry) -> nn.Modu
             f"{folder} holds a wrapped network ({saved['name']}), which only its own code can build: "
             "pass it as Classifier.open(folder, module=…), or load it by a factory, 'package.module:factory'"
         )
+    return build_network(recipe, geometry.size, geometry.channels)
+
+
+def build_network(
+    recipe: Mapping[str, Any], size: tuple[int, ...] | None, channels: int | None, rng: np.random.Generator | None = None
+) -> nn.Module:
+    """The network of a classifier's recipe, with random weights; that of the classifier where a factory makes one."""
     built = loading.build(
         recipe["spec"],
         num_classes=recipe["num_classes"],
-        size=geometry.size,
-        channels=geometry.channels,
+        size=size,
+        channels=channels,
         settings=recipe["settings"],
+        rng=rng,
     )
     if isinstance(built.module, Classifier):
         return built.module.module

@@ -350,8 +350,10 @@ def _names(calls: Sequence[_Call]) -> tuple[str, ...]:
     """The steps from what the first call reads on."""
     names: list[str] = []
     for i, call in enumerate(calls):
-        names += [call.function] if i and call.function else []
-        names += [] if does_nothing(call.module) else [call.name]
+        if i and call.function:
+            names.append(call.function)
+        if not does_nothing(call.module):
+            names.append(call.name)
     return tuple(names)
 
 

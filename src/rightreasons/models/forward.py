@@ -40,7 +40,10 @@ def tensor_of(output: Any, name: str) -> Tensor:
     if isinstance(output, Tensor):
         return output
     for key in ("logits", "out"):
-        inner = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
+        if isinstance(output, dict):
+            inner = output.get(key)
+        else:
+            inner = getattr(output, key, None)
         if isinstance(inner, Tensor):
             return inner
     if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):

@@ -164,7 +164,10 @@ def _layer_norm(module: nn.LayerNorm | nn.GroupNorm, name: str) -> TensorLayer:
     if len(over) != 1 or (isinstance(module, nn.GroupNorm) and module.num_groups != 1):
         raise ModelError(f"'{name}' ({module}) normalises something else than one feature vector")
     weight = torch.ones(over) if module.weight is None else module.weight
-    bias = torch.zeros(over, device=weight.device) if module.bias is None else module.bias
+    if module.bias is None:
+        bias = torch.zeros(over, device=weight.device)
+    else:
+        bias = module.bias
     return TensorLayer("norm", {"weight": weight, "bias": bias}, "layer", module.eps)
 
 

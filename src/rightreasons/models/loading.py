@@ -149,7 +149,9 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint, *, new_head: bool = 
         for key, target in own.items():
             if key in state and state[key].shape == target.shape:
                 target.copy_(state[key])
-    return [] if not prefix else unknown
+    if not prefix:
+        return []
+    return unknown
 
 
 def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
@@ -161,7 +163,9 @@ def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
         for key in state
         if key in own and state[key].shape != own[key].shape and state[key].ndim and state[key].shape[1:] == own[key].shape[1:]
     }
-    return counts.pop()[0] if len(counts) == 1 else None
+    if len(counts) == 1:
+        return counts.pop()[0]
+    return None
 
 
 # --- libraries ---------------------------------------------------------------------------------------------------------------
@@ -345,7 +349,10 @@ def _processor_names(listed: Any) -> list[str]:
 def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) -> dict[str, Any]:
     """Size, crop, mode and interpolation, from the many ways in which processors say them."""
     resized = processing.get("size") or {}
-    resized = {"height": resized, "width": resized} if isinstance(resized, int) else resized
+    if isinstance(resized, int):
+        resized = {"height": resized, "width": resized}
+    else:
+        resized = resized
     is_cropped = bool(processing.get("do_center_crop")) and processing.get("crop_size") is not None
     short = resized.get("shortest_edge")
     before = _pair(short) or ((resized["height"], resized["width"]) if "height" in resized else None)
@@ -375,7 +382,10 @@ def _monai(
         raise ModelError(f"{spec} does not say its input size: give size=(x, y, z) for volumes or size=(h, w)")
     accepted = _accepted(kind, nets)
     own = {name: settings[name] for name in ("in_channels", "n_input_channels") if name in settings}
-    channels = channels if channels is not None else next(iter(own.values()), 1)
+    if channels is not None:
+        channels = channels
+    else:
+        channels = next(iter(own.values()), 1)
     extra: dict[str, Any] = {"spatial_dims": len(size), "img_size": size, "classification": True, "pretrained": False}
     extra.update(in_channels=channels, n_input_channels=channels)
     classes = num_classes
@@ -443,7 +453,10 @@ def _accepted(maker: Any, home: Any) -> dict[str, Any]:
             kind = getattr(home, returned, None)
         else:
             kind = None
-        makers = [maker, vars(kind)["__init__"]] if inspect.isclass(kind) else [maker]
+        if inspect.isclass(kind):
+            makers = [maker, vars(kind)["__init__"]]
+        else:
+            makers = [maker]
     accepted: dict[str, Any] = {}
     for each in makers:
         parameters = inspect.signature(each).parameters.values()

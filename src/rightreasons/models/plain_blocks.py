@@ -255,7 +255,9 @@ def _perceptron(mlp: nn.Module) -> tuple[nn.Linear, nn.Linear, str] | None:
     name = CLASSES.get(type(act).__name__, "")
     if isinstance(act, nn.GELU) and act.approximate == "tanh":
         name = "gelu_tanh"
-    return (fc1, fc2, name) if name else None
+    if name:
+        return (fc1, fc2, name)
+    return None
 
 
 def _scale(block: nn.Module, norm: nn.LayerNorm, *names: str) -> Tensor:

@@ -234,6 +234,14 @@ class _Attention(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def attention_logits(q: Tensor, k: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """(b, h, N, N) scaled products of queries and keys, the mask added: their softmax is the attention."""
+    logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is None:
+        return logits
+    return logits + mask
+
+
 def _are_blocks(layers: nn.Module) -> TypeGuard[nn.ModuleList | nn.Sequential]:
     """Whether a module is a list of layers of one class that hold attention."""
     if not isinstance(layers, nn.ModuleList | nn.Sequential) or not len(layers):

@@ -373,7 +373,7 @@ class Run:
         """The epoch's row joins the curves, and its weights are kept if they are the best so far."""
         self.epoch += 1
         self.curves.append(row)
-        score = row[f"val_{self.settings.stop_on}"] * (-1 if self.settings.stop_on == "loss" else 1)
+        score = row[f"val_{self.settings.stop_on}"] * self.settings.sign
         if not self.best or score > self.best["score"]:
             states = {"model": self.model.module.state_dict(), "objective": self._ask_objective("state_dict", {})}
             self.best = {"epoch": self.epoch, "score": score, **{name: copied(state) for name, state in states.items()}}

@@ -52,6 +52,11 @@ class Settings:
     device: str | None
     threads: int | None
 
+    @property
+    def sign(self) -> int:
+        """What turns `stop_on` into a score that grows as the model gets better: -1 for the loss."""
+        return -1 if self.stop_on == "loss" else 1
+
     def __post_init__(self) -> None:
         known: dict[str, tuple[Any, ...]] = {"stop_on": METRICS, "optimizer": tuple(OPTIMIZERS), "schedule": ("cosine", None)}
         for name, options in {**known, "amp": (None, True, False, "bf16", "fp16")}.items():

@@ -80,17 +80,23 @@ def restored(  # noqa: PLR0913  each keyword is a documented setting
 
         return change
 
-    reads = (*(("label",) if routing == "true" else ()), *((str(attribute),) if attribute else ()))
+    reads = []
+    if routing == "true":
+        reads.append("label")
+    if attribute:
+        reads.append(str(attribute))
     source = (f"audit/{art_layers.means_array(name)}",)
     check = lambda classifier: _check(classifier, name)  # noqa: E731
-    return Perturbation(reads=reads, arrays=source, fit=fit, check=check, may_lack=True)
+    return Perturbation(reads=tuple(reads), arrays=source, fit=fit, check=check, may_lack=True)
 
 
 def means(classifier: Classifier, name: str, output: Tensor) -> Tensor:
     """(b, c) of a layer's output: maps over space, tokens over their number, vectors as they are."""
     channels = _channel_axis(classifier, name, output)
     over = [axis for axis in range(1, output.ndim) if axis != channels]
-    return output.mean(over) if over else output
+    if over:
+        return output.mean(over)
+    return output
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------

@@ -272,7 +272,9 @@ def _pixels(cohort: Cohort, row: int, by: str, classifier: Classifier) -> np.nda
 
 
 def _read_columns(by: str) -> tuple[str, ...]:
-    return () if by == "fov" else (by,)
+    if by == "fov":
+        return ()
+    return (by,)
 
 
 def _has(cohort: Cohort, row: int, by: str) -> bool:

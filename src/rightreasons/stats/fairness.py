@@ -301,7 +301,10 @@ def monotonicity(
     slope, error = ends @ beta, np.sqrt(np.einsum("ij,jk,ik->i", ends, covariance, ends))
     opposite = slope[0] * slope[1] < 0
     p = float(ndtr(-np.abs(slope / error)).max()) if opposite else 1.0
-    turn = float(centre - scale * beta[1] / (2 * beta[2])) if opposite else math.nan
+    if opposite:
+        turn = float(centre - scale * beta[1] / (2 * beta[2]))
+    else:
+        turn = math.nan
     return Monotonicity(p > 0.05, p, turn, edges, rates)
 
 

@@ -384,7 +384,10 @@ def coded(column: ArrayLike) -> tuple[Ints, tuple[Hashable, ...]]:
                 raise DataError("found only -1 and 1, and -1 means missing: give 0 and 1, or leave the missing rows out")
             values, code = values[1:], code - 1
         return code.astype(np.int64), tuple(values.tolist())
-    missing = pd.isna(array) | (array == "") if array.dtype.kind != "f" else np.isnan(array)
+    if array.dtype.kind != "f":
+        missing = pd.isna(array) | (array == "")
+    else:
+        missing = np.isnan(array)
     values, code = np.unique(array[~missing].astype(str) if array.dtype.kind == "U" else array[~missing], return_inverse=True)
     codes = np.full(len(array), -1, dtype=np.int64)
     codes[~missing] = code

@@ -478,7 +478,10 @@ def _line(a: Floats, b: Floats, cluster: Codes | None, kept: NDArray[np.bool_], 
         why = "the line goes through every unit"
     elif few:
         why = f"{n} units, at least {FEWEST_UNITS + 1} needed"
-    normal, jarque, equal = (math.nan,) * 3 if why else _residual_p(fit.resid, design)
+    if why:
+        normal, jarque, equal = (math.nan,) * 3
+    else:
+        normal, jarque, equal = _residual_p(fit.resid, design)
     fixing = leverage >= ALONE  # such a unit has no residual of its own: its distance is 0/0
     cook = np.full(n, np.nan)
     if not exact:
@@ -605,20 +608,26 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Paired:
     more, less = int(np.sum(d > 0)), int(np.sum(d < 0))
     n = more + less
     reason = ""
+    median = sign_p = wilcoxon_p = least_p = math.nan
     if not len(d):
         reason = "no pair has both values"
-    elif not n:
+    else:
+        median = float(np.median(d))
+    if n:
+        sign_p, wilcoxon_p = float(stats.binomtest(more, n).pvalue), signed_rank_p(d)
+        least_p = min(1.0, 2.0 ** (1 - n))
+    elif len(d):
         reason = "all pairs are equal"
     return Paired(
         difference=over_seeds(d, level),
-        median=float(np.median(d)) if len(d) else math.nan,
+        median=median,
         positive=more,
         negative=less,
         zero=int(np.sum(d == 0)),
         left_out=int(np.sum(~both)),
-        sign_p=float(stats.binomtest(more, n).pvalue) if n else math.nan,
-        wilcoxon_p=signed_rank_p(d) if n else math.nan,
-        least_p=min(1.0, 2.0 ** (1 - n)) if n else math.nan,
+        sign_p=sign_p,
+        wilcoxon_p=wilcoxon_p,
+        least_p=least_p,
         reason=reason,
     )
 

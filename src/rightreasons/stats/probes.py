@@ -98,7 +98,10 @@ def fit(
         raise DataError(
             f"found {len(z)} rows and {len(code)} targets of {len(levels)} values; a probe needs two values, none missing"
         )
-    w = equal_weights(code) if weight is None else np.asarray(weight, dtype=np.float64)
+    if weight is None:
+        w = equal_weights(code)
+    else:
+        w = np.asarray(weight, dtype=np.float64)
     if kind == "centre":
         return _centres(z, code, levels, w)
     return _linear(z, code, levels, w, C)

@@ -94,7 +94,9 @@ def contributions(a: ArrayLike, b: ArrayLike, given: ArrayLike, normalise: bool 
     sum |RCS| = 1. NaN where the partial correlation is undefined. The sign alone does not tell a shortcut: see `quadrants`.
     """
     scores = _standardised(residual(a, given)) * _standardised(residual(b, given))
-    return l1_normalised(scores) if normalise else scores
+    if normalise:
+        return l1_normalised(scores)
+    return scores
 
 
 def l1_normalised(scores: Floats) -> Floats:

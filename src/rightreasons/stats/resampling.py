@@ -102,7 +102,9 @@ def sums(counts: Counts, matrix: ArrayLike) -> Floats:
     counts = as_counts(counts, len(values))
     out = np.zeros((len(counts), values[0].size if values.ndim > 1 else 1))
     kernels().weighted_sums(counts, values.reshape(len(values), -1), out)
-    return out[:, 0] if values.ndim == 1 else out
+    if values.ndim == 1:
+        return out[:, 0]
+    return out
 
 
 def tally(counts: Counts, code: ArrayLike, K: int, values: ArrayLike | None = None) -> NDArray:

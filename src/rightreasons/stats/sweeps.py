@@ -38,7 +38,9 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
         rows = np.flatnonzero(known[own[0]])
         if len(rows) >= FEWEST:
             rho[own] = rank_correlation(a[rows], columns[np.ix_(own, rows)])
-    return rho[0] if b.ndim == 1 else rho
+    if b.ndim == 1:
+        return rho[0]
+    return rho
 
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:

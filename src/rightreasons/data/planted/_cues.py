@@ -65,7 +65,10 @@ class Cue:
             raise SettingError(
                 f"strength={strength}, cue_noise={noise}: strength above 0 up to 1 and noise of at least 0 expected"
             )
-        side = round(DEFAULT_SIZE.get(kind, 0) * pixels) if size is None else size
+        if size is None:
+            side = round(DEFAULT_SIZE.get(kind, 0) * pixels)
+        else:
+            side = size
         most = (pixels - 1) // 2 if kind == "ring" else pixels
         if kind in DEFAULT_SIZE and not 1 <= side <= most:
             raise SettingError(f"a {kind} of {side} pixels does not fit an image of {pixels}: give size= from 1 to {most}")
