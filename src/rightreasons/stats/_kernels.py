@@ -21,6 +21,21 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 @_compiled
+def xoshiro(s0, s1, s2, s3):  # type: ignore[no-untyped-def]
+    """One step of xoshiro256++: 64 random bits, and the state that follows."""
+    x = s0 + s3
+    x = ((x << S23) | (x >> S41)) + s0
+    t = s1 << S17
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= t
+    s3 = (s3 << S45) | (s3 >> S19)
+    return x, s0, s1, s2, s3
+
+
+@_compiled
 def draw_counts(states, units, counts):  # type: ignore[no-untyped-def]
     """Fill counts (b, units), zeros, with `units` draws with replacement a row; states (b, 4) seed one xoshiro256++ each."""
     n = np.uint64(units)
@@ -30,15 +45,7 @@ def draw_counts(states, units, counts):  # type: ignore[no-untyped-def]
         s0, s1, s2, s3 = states[b, 0], states[b, 1], states[b, 2], states[b, 3]
         drawn = 0
         while drawn < units:
-            x = s0 + s3
-            x = ((x << S23) | (x >> S41)) + s0
-            t = s1 << S17
-            s2 ^= s0
-            s3 ^= s1
-            s1 ^= s2
-            s0 ^= s3
-            s2 ^= t
-            s3 = (s3 << S45) | (s3 >> S19)
+            x, s0, s1, s2, s3 = xoshiro(s0, s1, s2, s3)
             product = (x & MASK32) * n
             if (product & MASK32) >= threshold:
                 counts[b, product >> S32] += np.uint8(1)
