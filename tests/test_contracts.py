@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -60,15 +59,8 @@ def conclude(measurements, *, rng):
 
 
 @pytest.fixture
-def own_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    package = tmp_path / "my_lab"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "sizes.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield package / "sizes.py"
-    for name in [n for n in sys.modules if n.startswith("my_lab")]:
-        del sys.modules[name]
+def own_audit(own_module):
+    return own_module("my_lab", "sizes", OWN)
 
 
 def test_an_audit_of_ones_own_runs_by_its_dotted_name(own_audit: Path) -> None:

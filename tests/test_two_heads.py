@@ -13,16 +13,7 @@ from torch import nn  # noqa: E402
 
 from rightreasons.errors import SettingError  # noqa: E402
 
-pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True)
-def one_quiet_thread(monkeypatch):
-    monkeypatch.setenv("RIGHTREASONS_QUIET", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_quiet_thread")]
 
 
 def planted_rows(n=300, d=12, dtype=torch.float64):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -58,15 +59,15 @@ def combine(votes: Iterable[Vote]) -> Combined:
     audit could have seen one and did not, and no vote calls it. Inconclusive: everything else, and always where no audit of
     reliance has looked.
     """
-    given = [vote for vote in votes if vote.verdict is not None]
-    voting = [vote for vote in given if vote.row in WEIGHT and vote.verdict != "inconclusive"]
+    heard = [vote for vote in votes if vote.verdict is not None]
+    voting = [vote for vote in heard if vote.row in WEIGHT and vote.verdict != "inconclusive"]
     calls = [vote for vote in voting if vote.verdict == "shortcut"]
     weight_for = sum(WEIGHT[vote.row] for vote in calls)
     weight_against = sum(WEIGHT[vote.row] for vote in voting if vote.verdict == "no evidence")
     weighed = sum(WEIGHT[vote.row] * vote.effect / COUNTS_ONCE for vote in calls)
     score = (PRIOR + weighed) / (2 * PRIOR + weighed + weight_against)
     decided = {vote.verdict for vote in voting if vote.row in DECIDES}
-    has_looked = any(vote.row == MUST_LOOK for vote in given)
+    has_looked = any(vote.row == MUST_LOOK for vote in heard)
     if has_looked and "shortcut" in decided and weight_for > weight_against:
         return Combined("shortcut", score)
     if has_looked and "no evidence" in decided and not calls:
@@ -94,7 +95,9 @@ def rule() -> tuple[str, ...]:
 def _as_fraction(number: float) -> str:
     """A simple fraction such as 1/4, where the number is one; else its decimals."""
     fraction = Fraction(number).limit_denominator(12)
-    return str(fraction) if float(fraction) == number else f"{number:g}"
+    if float(fraction) == number:
+        return str(fraction)
+    return f"{number:g}"
 
 
 # ---- cases ---------------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ class Case:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for row in ROWS for finding in self.rows[row])
+        return tuple(chain.from_iterable(self.rows[row] for row in ROWS))
 
     @property
     def smallest_q(self) -> float | None:
@@ -144,15 +147,18 @@ def cases(findings: Iterable[Finding], sheet: Sheet | None = None) -> list[Case]
     A finding without an attribute belongs to every attribute of its model, and votes if there is only one. A finding of the row
     `remedy` also belongs to the model that was mitigated (`settings["before"]`). Findings about a whole study make no case.
     """
-    given = list(findings)
+    every = list(findings)
     judged = []
-    for model in _models(given):
-        own = [f for f in given if f.model == model or (f.row == "remedy" and f.settings.get("before") == model)]
+    for model in _models(every):
+        own = [f for f in every if f.model == model or (f.row == "remedy" and f.settings.get("before") == model)]
         attributes = list(dict.fromkeys(f.attribute for f in own if f.attribute)) or [""]
         q = _adjusted(own) if len(attributes) > 1 else {}
         for attribute in attributes:
             about = [f for f in own if f.attribute in (attribute, "")]
-            voters = about if len(attributes) == 1 else [f for f in about if f.attribute == attribute]
+            if len(attributes) == 1:
+                voters = about
+            else:
+                voters = [f for f in about if f.attribute == attribute]
             imbalance = _imbalance(sheet, model, attribute)
             judged.append(_judged(model, attribute, about, voters, q, imbalance))
     return judged
@@ -217,7 +223,9 @@ def _adjusted(findings: Sequence[Finding]) -> dict[str, float]:
 
 
 def _imbalance(sheet: Sheet | None, model: str, attribute: str) -> Estimate | None:
-    for estimate in sheet.imbalance if sheet is not None else ():
+    if sheet is None:
+        return None
+    for estimate in sheet.imbalance:
         if estimate.name == attribute and estimate.group in ("", model):
             return estimate
     return None
@@ -238,7 +246,7 @@ def _judged(
     weighty = [(f, vote) for f, vote in zip(voters, votes, strict=True) if f.row in WEIGHT]
     called = [f for f, vote in weighty if vote.verdict == "shortcut"]
     cleared = [f for f, vote in weighty if vote.verdict == "no evidence"]
-    rows = {row: tuple(f for f in about if f.row == row) for row in ROWS}
+    rows = {row: _of_row(row, about) for row in ROWS}
     is_open = verdict == "inconclusive" and not any(f.row == MUST_LOOK for f in (*called, *cleared))
     needs = _needs(attribute, rows[MUST_LOOK]) if is_open else ""
     return Case(
@@ -257,10 +265,16 @@ def _judged(
     )
 
 
+def _of_row(row: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(f for f in findings if f.row == row)
+
+
 def _effect(finding: Finding) -> float:
     """Size of the effect that decided, a share or a correlation; a finding that gives none counts once."""
     value = finding.estimates[0].value if finding.estimates else None
-    return COUNTS_ONCE if value is None else min(abs(value), 1.0)
+    if value is None:
+        return COUNTS_ONCE
+    return min(abs(value), 1.0)
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------------
@@ -277,7 +291,9 @@ def _needs(attribute: str, reliance: Sequence[Finding]) -> str:
 
 def _lacked(finding: Finding) -> str:
     failed = [check.name for check in finding.checks if check.decides and check.passed is not True]
-    return f"{finding.audit}: {', '.join(failed)}" if failed else finding.audit
+    if failed:
+        return f"{finding.audit}: {', '.join(failed)}"
+    return finding.audit
 
 
 class _Sides(NamedTuple):
@@ -286,32 +302,62 @@ class _Sides(NamedTuple):
     called: Sequence[Finding]
     cleared: Sequence[Finding]
 
+    @property
+    def deciding(self) -> list[Finding]:
+        """Calls of a row that can decide."""
+        return [f for f in self.called if f.row in DECIDES]
+
+    @property
+    def could_see(self) -> list[Finding]:
+        """Findings of no evidence in a row that can decide."""
+        return [f for f in self.cleared if f.row in DECIDES]
+
+    @property
+    def place(self) -> list[Finding]:
+        return [f for f in self.called if f.row == "place"]
+
 
 def _sentence(verdict: Verdict, model: str, attribute: str, sides: _Sides, needs: str) -> str:
-    who, cue = model or "the model", attribute or "a cue that it should not use"
-    deciding = [f for f in sides.called if f.row in DECIDES]
-    place = [f for f in sides.called if f.row == "place"]
+    cue = attribute or "a cue that it should not use"
     if verdict == "shortcut":
-        uses = any(f.row == MUST_LOOK for f in deciding)
-        claim = f"uses {cue} to decide" if uses else f"follows {cue} in its answers"
-        agree = f", and {_subject(place, 'finds', 'find')} it in the image" if place else ""
-        but = f"; {_subject(sides.cleared, 'does', 'do')} not see it" if sides.cleared else ""
-        return f"{model or 'The model'} {claim}: {_subject(deciding, 'says', 'say')} so{agree}{but}."
-    could_see = [f for f in sides.cleared if f.row in DECIDES]
+        return _shortcut(model or "The model", cue, sides)
+    who = model or "the model"
     if verdict == "no evidence":
-        return f"No evidence that {who} uses {cue}: {_names(could_see)} could have seen it and did not."
-    undecided = f"It is undecided whether {who} uses {cue}"
+        return f"No evidence that {who} uses {cue}: {_names(sides.could_see)} could have seen it and did not."
+    return f"It is undecided whether {who} uses {cue}: {_why_undecided(sides, needs)}."
+
+
+def _shortcut(who: str, cue: str, sides: _Sides) -> str:
+    claim = f"follows {cue} in its answers"
+    if any(f.row == MUST_LOOK for f in sides.deciding):
+        claim = f"uses {cue} to decide"
+    agree = but = ""
+    if sides.place:
+        agree = f", and {_subject(sides.place, 'finds', 'find')} it in the image"
+    if sides.cleared:
+        but = f"; {_subject(sides.cleared, 'does', 'do')} not see it"
+    return f"{who} {claim}: {_subject(sides.deciding, 'says', 'say')} so{agree}{but}."
+
+
+def _why_undecided(sides: _Sides, needs: str) -> str:
     if needs:
-        hints = [f"{_subject(deciding, 'sees', 'see')} its answers follow it"] if deciding else []
-        hints += [f"{_subject(place, 'sees', 'see')} it look where the cue is"] if place else []
-        also = f" {_capital(' and '.join(hints))}, but that is not yet use." if hints else ""
-        return f"{undecided}: no audit of reliance could tell.{also} What would help most is {needs}."
-    if deciding:
-        return f"{undecided}: {_subject(sides.called, 'says', 'say')} so, but {_subject(sides.cleared, 'does', 'do')} not."
-    return (
-        f"{undecided}: {_subject(could_see, 'finds', 'find')} no use of it, "
-        f"but {_subject(place, 'finds', 'find')} the model looking where it is."
-    )
+        return f"no audit of reliance could tell.{_hints(sides)} What would help most is {needs}"
+    if sides.deciding:
+        return f"{_subject(sides.called, 'says', 'say')} so, but {_subject(sides.cleared, 'does', 'do')} not"
+    no_use = f"{_subject(sides.could_see, 'finds', 'find')} no use of it"
+    return f"{no_use}, but {_subject(sides.place, 'finds', 'find')} the model looking where it is"
+
+
+def _hints(sides: _Sides) -> str:
+    """What other rows saw where no audit of reliance could tell, as a sentence; empty where they saw nothing."""
+    hints = []
+    if sides.deciding:
+        hints.append(f"{_subject(sides.deciding, 'sees', 'see')} its answers follow it")
+    if sides.place:
+        hints.append(f"{_subject(sides.place, 'sees', 'see')} it look where the cue is")
+    if not hints:
+        return ""
+    return f" {_capital(' and '.join(hints))}, but that is not yet use."
 
 
 def _disagreements(called: Sequence[Finding], cleared: Sequence[Finding]) -> Iterable[str]:
@@ -333,7 +379,10 @@ def _disagreement(caller: Finding, clearer: Finding) -> str:
         rows = f"Both are about {caller.row}, but they test it in different ways."
     else:
         rows = f"They ask different questions: {caller.audit} is about {caller.row}, {clearer.audit} about {clearer.row}."
-    doubt = f"When weighing them: {'; '.join(weaknesses)}." if weaknesses else "Neither failed a check."
+    if weaknesses:
+        doubt = f"When weighing them: {'; '.join(weaknesses)}."
+    else:
+        doubt = "Neither failed a check."
     return (
         f"{caller.audit} calls a shortcut ({caller.question}) and {clearer.audit} finds no evidence of one ({clearer.question}). "
         f"{rows} {doubt}"
@@ -370,7 +419,9 @@ def _names(findings: Sequence[Finding]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names)
 
 
 def _capital(words: str) -> str:

@@ -303,7 +303,7 @@ def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
 
 @app.command()
 @_sharing(COLUMNS, MODEL, RUN)
-def audit(
+def audit(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Annotated[
         Path | None, typer.Argument(help="CSV or Parquet table, image folder, saved Hugging Face dataset, or a study.toml")
     ] = None,
@@ -390,7 +390,7 @@ def extract(
 
 @app.command()
 @_sharing(COLUMNS, MODEL, RUN)
-def train(
+def train(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Manifest,
     out: Out = Path("rightreasons-model"),
     target: Annotated[str | None, typer.Option(help="train on an attribute instead of the label")] = None,

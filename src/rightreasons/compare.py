@@ -50,11 +50,11 @@ class Side:
 
 def sides(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> tuple[Side, Side]:
     """Both sides, named by the parts of their paths that differ."""
-    one, other = (Path(path).resolve().parts for path in (before, after))
-    while one and other and one[-1] == other[-1] and one != other:
-        one, other = one[:-1], other[:-1]
-    shared = next((k for k, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in (one, other)]
+    first, second = (Path(path).resolve().parts for path in (before, after))
+    while first and second and first[-1] == second[-1] and first != second:
+        first, second = first[:-1], second[:-1]
+    shared = next((k for k, (a, b) in enumerate(zip(first, second)) if a != b), min(len(first), len(second)))
+    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in (first, second)]
     return Side.read(before, names[0]), Side.read(after, names[1])
 
 
@@ -131,11 +131,17 @@ def _paired(before: Side, after: Side, seed: int, B: int) -> list[Finding]:
         return []
     question = f"What changed from {before.name} to {after.name} on the rows that both have answered?"
     change = remedy.Change(question, f"going from {before.name} to {after.name}")
-    known = before.evidence.on("test").cohort.attributes if "test" in before.evidence.cohorts else ()
+    if "test" in before.evidence.cohorts:
+        known = before.evidence.on("test").cohort.attributes
+    else:
+        known = ()
     attributes = known or (None,)
     findings = []
     for attribute in attributes:
-        name = "paired" if attribute is None or len(attributes) == 1 else f"paired-{attribute}"
+        if attribute is None or len(attributes) == 1:
+            name = "paired"
+        else:
+            name = f"paired-{attribute}"
         try:
             finding = remedy.remedy(
                 before.evidence, after.evidence, attribute=attribute, seed=seed, B=B, name=name, change=change
@@ -149,7 +155,10 @@ def _paired(before: Side, after: Side, seed: int, B: int) -> list[Finding]:
 
 def _same_rows(before: Evidence, after: Evidence) -> Check:
     same = before.fingerprint("test") == after.fingerprint("test")
-    note = "" if same else "other rows, or other images under the same ids: only rows with an id on both sides are compared"
+    if same:
+        note = ""
+    else:
+        note = "other rows, or other images under the same ids: only rows with an id on both sides are compared"
     return Check(id="same images", name="both models have seen the same images", passed=same, note=note)
 
 
@@ -278,7 +287,10 @@ def _changed(before: Estimate, after: Estimate) -> Estimate:
 
 def _sentence(before: Finding, after: Finding, names: tuple[str, str]) -> str:
     if before.verdict == after.verdict:
-        said = "" if after.verdict is None else f"Both sides say “{after.verdict}”. "
+        if after.verdict is None:
+            said = ""
+        else:
+            said = f"Both sides say “{after.verdict}”. "
     else:
         said = f"{names[0]}: {before.headline}; {names[1]}: {after.headline}. "
     first, second = _estimate(before), _estimate(after)
@@ -287,8 +299,14 @@ def _sentence(before: Finding, after: Finding, names: tuple[str, str]) -> str:
     change = difference(first, second)
     if change.value is None:
         return f"{said}The change of “{first.name}” is undefined: {change.reason}."
-    limits = "" if change.low is None or change.high is None else f", {change.low:+.3f} to {change.high:+.3f}"
-    chance = "; chance alone could explain it" if change.low is not None and change.low <= 0 <= (change.high or 0) else ""
+    if change.low is None or change.high is None:
+        limits = ""
+    else:
+        limits = f", {change.low:+.3f} to {change.high:+.3f}"
+    if change.low is not None and change.low <= 0 <= (change.high or 0):
+        chance = "; chance alone could explain it"
+    else:
+        chance = ""
     return f"{said}“{first.name}” goes from {first.value:.3f} to {second.value:.3f} (change {change.value:+.3f}{limits}{chance})."
 
 
@@ -350,8 +368,12 @@ def _exhibits(lines: Sequence[_EstimateLine], names: tuple[str, str]) -> list[Ex
 
 
 def _title(before: Finding, after: Finding) -> str:
-    return before.name if before.name == after.name else f"{before.name} → {after.name}"
+    if before.name == after.name:
+        return before.name
+    return f"{before.name} → {after.name}"
 
 
 def _estimate(finding: Finding) -> Estimate | None:
-    return finding.estimates[0] if finding.estimates else None
+    if finding.estimates:
+        return finding.estimates[0]
+    return None

@@ -171,7 +171,10 @@ def _rows_of_heatmap(exhibit: Heatmap) -> Iterator[dict[str, Any]]:
     for i, values in enumerate(exhibit.values):
         for k, value in enumerate(values):
             row: dict[str, Any] = {"row": exhibit.row_labels[i] if exhibit.row_labels else i + 1}
-            row["column"] = exhibit.col_labels[k] if exhibit.col_labels else k + 1
+            if exhibit.col_labels:
+                row["column"] = exhibit.col_labels[k]
+            else:
+                row["column"] = k + 1
             row["value"] = value
             if exhibit.low:
                 row |= {"low": exhibit.low[i][k], "high": exhibit.high[i][k]}
@@ -213,7 +216,9 @@ def _csv(table: pd.DataFrame, path: Path) -> None:
 def _no_formula(value: Any) -> Any:
     """Spreadsheets run a text that begins like a formula; an apostrophe in front of it keeps it a text."""
     is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if is_formula else value
+    if is_formula:
+        return f"'{value}"
+    return value
 
 
 def _parquet(table: pd.DataFrame, path: Path) -> None:
@@ -251,7 +256,10 @@ def _svg(source: _Source, to: Path) -> int:
 def _png(source: _Source, to: Path) -> int:
     """Drawings rasterised by a browser or, less faithfully, by CairoSVG; the pictures of galleries unchanged."""
     drawings = _drawings(source)
-    drawn = _rasteriser()([drawing for _, drawing in drawings]) if drawings else []
+    if drawings:
+        drawn = _rasteriser()([drawing for _, drawing in drawings])
+    else:
+        drawn = []
     for (name, _), data in zip(drawings, drawn, strict=True):
         _save(to / f"{name}.png", data)
     return len(drawings) + _pictures(source, to)
@@ -402,7 +410,9 @@ def _case_lines(judged: Sequence[Case]) -> list[str]:
     for case in judged:
         verdict = f"**{_md(str(case.verdict))}**"
         rows.append((_md(case.model), _md(case.attribute), verdict, f"{case.score:.2f}", _md(case.sentence)))
-    return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)] if rows else []
+    if rows:
+        return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)]
+    return []
 
 
 def _asked(finding: Finding) -> tuple[str, ...]:

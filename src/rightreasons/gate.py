@@ -163,7 +163,9 @@ class Judgement:
 
     @property
     def exit_status(self) -> int:
-        return 0 if self.passed else 1
+        if self.passed:
+            return 0
+        return 1
 
     def of(self, outcome: Outcome) -> list[Judged]:
         return [item for item in self.items if item.outcome == outcome]
@@ -201,19 +203,19 @@ def judge(findings: Iterable[Finding], policy: Policy | None = None) -> Judgemen
 
     A gate that has nothing to judge does not pass: it fails where no verdict was given and no threshold was checked.
     """
-    given, rules = list(findings), policy or Policy()
-    if not given:
+    audited, rules = list(findings), policy or Policy()
+    if not audited:
         raise DataError("there are no findings to judge; run an audit first")
     verdicts: list[_Said] = []
     if rules.judge != "findings":
-        verdicts += [_Said.of(case) for case in cases(given)]
+        verdicts += [_Said.of(case) for case in cases(audited)]
     if rules.judge != "cases":
-        verdicts += [_Said.of(f) for f in given if f.verdict is not None or f.not_run]
+        verdicts += [_Said.of(f) for f in audited if f.verdict is not None or f.not_run]
     items = [_verdict(said, rules) for said in verdicts]
     for pattern in rules.required:
-        items += _required(pattern, given)
+        items += _required(pattern, audited)
     for threshold in rules.thresholds:
-        items += _threshold(threshold, given, rules)
+        items += _threshold(threshold, audited, rules)
     if all(item.outcome == "skipped" for item in items):
         items.append(Judged("findings", "something was judged", "failed", "no verdict was given and no threshold was checked"))
     return Judgement(tuple(items))
@@ -278,14 +280,19 @@ def _threshold(rule: Threshold, findings: Sequence[Finding], rules: Policy) -> I
                 finding.name, f"{estimate.name} {required}", *_outcome(rule, estimate, _allows(rules.allow_inconclusive, finding))
             )
     if not is_known:
-        known = {estimate.name for finding in meant for estimate in finding.estimates}
+        known: set[str] = set()
+        for finding in meant:
+            known.update(estimate.name for estimate in finding.estimates)
         why = f"no such estimate; {suggest(rule.estimate, known)}"
         yield Judged(str(rule), f"{rule.estimate} {required}", "failed", why)
 
 
 def _outcome(rule: Threshold, estimate: Estimate, may_be_open: bool) -> tuple[Outcome, str]:
     """Whether the estimate keeps the bounds, and its numbers; where that cannot be told, it is skipped or fails."""
-    low, high = (estimate.low, estimate.high) if rule.by == "interval" else (estimate.value, estimate.value)
+    if rule.by == "interval":
+        low, high = (estimate.low, estimate.high)
+    else:
+        low, high = (estimate.value, estimate.value)
     keeps = True
     for bound, limit, sign in ((rule.at_least, low, 1), (rule.at_most, high, -1)):
         if bound is None:

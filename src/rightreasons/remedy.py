@@ -60,7 +60,9 @@ class Pair:
     @property
     def group_sizes(self) -> dict[tuple[Any, Any], int]:
         """Group → rows; empty where there is no attribute."""
-        return {} if self.attribute is None else groups.group_sizes(self.label, self.attribute)
+        if self.attribute is None:
+            return {}
+        return groups.group_sizes(self.label, self.attribute)
 
     def group_name(self, group: tuple[Any, Any]) -> str:
         values = [of[int(code)] if len(of) else code for code, of in zip(group, self.names, strict=True)]
@@ -121,7 +123,9 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
     """Metrics of both models' decisions; every resample is drawn once for both, so that the difference is paired."""
     metrics = _metrics(pair)
     sample = resamples(len(pair), rng=rng, B=B, subject=pair.subject)
-    statistics = [draw for metric in metrics for draw in (metric.before, metric.after)]
+    statistics: list[Draws] = []
+    for metric in metrics:
+        statistics += [metric.before, metric.after]
     drawn = sample.apply(lambda counts: np.stack([draw(counts) for draw in statistics], axis=1))
     once = whole(len(pair))
     units_per_row = sample.units / len(pair)
@@ -244,9 +248,15 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
     if "comparison" not in chosen:
         return None
     comparison = Comparison.from_plain(chosen["comparison"])
-    unchanged = f"The model handed on is unchanged: {chosen['unchanged']}." if chosen.get("unchanged") else ""
+    if chosen.get("unchanged"):
+        unchanged = f"The model handed on is unchanged: {chosen['unchanged']}."
+    else:
+        unchanged = ""
     gains = [float(gain) for gain in chosen.get("random gains", ())]
-    further = _specific_to_the_map(comparison, gains, chosen) if gains else Further()
+    if gains:
+        further = _specific_to_the_map(comparison, gains, chosen)
+    else:
+        further = Further()
     return finding(
         comparison,
         name=name,
@@ -260,7 +270,10 @@ def own_finding(mitigation: Mapping[str, Any], *, name: str = "remedy-held-out",
 def _specific_to_the_map(comparison: Comparison, gains: Sequence[float], chosen: Mapping[str, Any]) -> Further:
     """Whether the gain exceeds those of all random maps."""
     specific = comparison.lines[0].difference.value > max(gains)
-    verdict = "is specific to the map: none of" if specific else "is not specific to the map: at least one of"
+    if specific:
+        verdict = "is specific to the map: none of"
+    else:
+        verdict = "is not specific to the map: at least one of"
     said = f"the gain {verdict} {len(gains)} maps with the same values far from their true places gained as much"
     check = Check(name="the gain is specific to the map", passed=specific, note=said)
     sentence = f"{said[0].upper()}{said[1:]} (mean {np.mean(gains):+.3f}, largest {max(gains):+.3f})."
@@ -291,7 +304,7 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
         title="Where the feature map is weakened",
         caption="The map of the model handed on, at the resolution of the features before pooling: positive places are "
         "weakened, negative ones (form `paper` only) strengthened.",
-        values=tuple(tuple(float(v) for v in row) for row in values),
+        values=tuple(map(tuple, values.tolist())),
         scale="diverging" if (values < 0).any() else "sequential",
         value_label="weakened",
     )
@@ -359,7 +372,9 @@ def _metrics(pair: Pair) -> list[_Metric]:
 
 def _line(metric: _Metric, once: np.ndarray, draws: tuple[np.ndarray, np.ndarray], units: float, level: float) -> Line:
     """One metric with its intervals, from all rows taken `once` and from the draws before and after."""
-    why = f"no group has {SMALLEST_GROUP} rows or more" if metric.name == WORST else ""
+    why = ""
+    if metric.name == WORST:
+        why = f"no group has {SMALLEST_GROUP} rows or more"
     values = float(metric.before(once)[0]), float(metric.after(once)[0])
     if metric.name in (WORST, ACCURACY, GROUP):
         before, after = (share_interval(value, draw, units, level, why) for value, draw in zip(values, draws, strict=True))
@@ -405,14 +420,15 @@ def _pair(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
 
 def _outputs(before: Evidence, after: Evidence) -> list[int]:
     """For each output of the first model, its position among those of the second."""
-    one, other = before.card, after.card
-    if one.target != other.target or sorted(map(str, one.classes)) != sorted(map(str, other.classes)):
+    first, second = before.card, after.card
+    if first.target != second.target or sorted(map(str, first.classes)) != sorted(map(str, second.classes)):
         raise NotRun(
-            f"{one.name} answers {one.target or 'the label'} with {list(one.classes)} and {other.name} "
-            f"{other.target or 'the label'} with {list(other.classes)}: only models that answer the same question can be compared"
+            f"{first.name} answers {first.target or 'the label'} with {list(first.classes)} and {second.name} "
+            f"{second.target or 'the label'} with {list(second.classes)}: "
+            "only models that answer the same question can be compared"
         )
-    place = [str(value) for value in other.classes]
-    return [place.index(str(value)) for value in one.classes]
+    place = [str(value) for value in second.classes]
+    return [place.index(str(value)) for value in first.classes]
 
 
 def _shared(before: View, after: View) -> tuple[View, View]:
@@ -467,7 +483,10 @@ def _sentence(comparison: Comparison, method: str) -> str:
 
 
 def _signed(change: Interval) -> str:
-    limits = "" if np.isnan(change.low) else f", {change.low:+.3f} to {change.high:+.3f}"
+    if np.isnan(change.low):
+        limits = ""
+    else:
+        limits = f", {change.low:+.3f} to {change.high:+.3f}"
     return f"{change.value:+.3f}{limits}"
 
 
@@ -488,7 +507,10 @@ def _estimates(comparison: Comparison) -> list[Estimate]:
 
 
 def _checks(comparison: Comparison, card: Mapping[str, Any]) -> list[Check]:
-    left_out = f"left out of the worst-group accuracy: {comparison.left_out}" if comparison.left_out else ""
+    if comparison.left_out:
+        left_out = f"left out of the worst-group accuracy: {comparison.left_out}"
+    else:
+        left_out = ""
     checks = [Check(id="group sizes", name="every group is large enough", passed=not left_out, note=left_out)]
     if card:
         by = str(card.get("selected_by", ""))

@@ -185,7 +185,7 @@ def test_class_zero_of_a_one_logit_head_has_the_opposite_relevance():
 def test_what_has_no_attention_or_no_rule_is_refused_by_name():
     cnn = Classifier.load("rightreasons.models.small:small_cnn", num_classes=2, size=(16, 16), width=4)
     x, target = draw(1, 3, 16, 16), torch.tensor([0])
-    with pytest.raises(ModelError, match="small_cnn has no attention, so attnlrp is not for it: use lrp"):
+    with pytest.raises(ModelError, match=r"attnlrp explains networks with attention, and .*small_cnn has none: use lrp"):
         attnlrp.maps(cnn, x, target=target)
 
     class Odd(nn.Module):

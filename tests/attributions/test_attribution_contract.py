@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -50,15 +48,8 @@ FAULTS = {
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    package = tmp_path / "my_maps"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "plain.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield package / "plain.py"
-    for name in [n for n in sys.modules if n.startswith("my_maps")]:
-        del sys.modules[name]
+def own(own_module):
+    return own_module("my_maps", "plain", OWN)
 
 
 def test_an_attribution_of_ones_own_runs_by_its_dotted_name(own):

@@ -41,7 +41,7 @@ def test_maps_explain_the_predicted_class_or_the_right_one(model, rows, tmp_path
     x, predicted, label = (
         whole(model, rows),
         torch.from_numpy(evidence["logits"].argmax(1)),
-        torch.from_numpy(evidence.on("test").label),
+        torch.tensor(evidence.on("test").label),
     )
     assert (predicted != label).any()
     inner = gradcam.maps(model, x, target=predicted, layer="body.2")

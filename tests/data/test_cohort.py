@@ -314,7 +314,7 @@ def test_bias_takes_a_class_that_a_view_left_behind_for_none_but_not_an_empty_gr
     assert biased.counts().to_numpy().tolist() == [[20, 7, 0], [7, 20, 0], [0, 0, 0]]
     del sizes["x", "y"]
     for discordant in (3, 0.25):
-        with pytest.raises(DataError, match=r"rows asked of a group|is empty"):
+        with pytest.raises(DataError, match=r"rows from a group of|is empty"):
             crossed(sizes).bias(rng=np.random.default_rng(0), discordant=discordant)
 
 
@@ -632,8 +632,8 @@ GOOD = "id,image,label,sex,w,split,who,case\n1,a.png,0,F,1,train,p,c\n2,b.png,1,
         ({"attribute": "sex", "kinds": {"sex": "continuous"}}, "'sex' cannot be continuous"),
         ({"attribute": "sex", "kinds": {"age": "continuous"}}, "'age', which is not an attribute"),
         ({"attribute": "sex", "bins": {"sex": 2}}, "values are not numbers"),
-        ({"attribute": "w", "bins": {"w": 3}}, "leaves 'w' in one piece"),
-        ({"attribute": "label", "bins": {"label": 1}}, "leaves 'label' in one piece"),
+        ({"attribute": "w", "bins": {"w": 3}}, "puts every value of 'w' into one bin"),
+        ({"attribute": "label", "bins": {"label": 1}}, "puts every value of 'label' into one bin"),
         ({"attribute": "w", "bins": {"w": [3, 1]}}, "rising edges"),
         ({"box": ["id", "w"]}, "one column or four"),
         ({"box": "sex"}, r"row 1: box cannot be read"),
@@ -716,7 +716,7 @@ def test_wrong_choices_of_rows_get_one_clear_sentence() -> None:
         (lambda: cohort.image, "has no image column"),
         (lambda: cohort.twins(), "has no twins"),
         (lambda: cohort.bias(rng=rng), "one of discordant=, logistic= and gap="),
-        (lambda: cohort.bias(rng=rng, discordant=99), "99 rows asked of a group that has"),
+        (lambda: cohort.bias(rng=rng, discordant=99), "cannot take 99 rows from a group of"),
         (lambda: cohort.bias(rng=rng, discordant=-1), "neither a whole number of rows nor a share"),
         (lambda: cohort.bias(rng=rng, discordant=1.0), "neither a whole number of rows nor a share"),
         (lambda: cohort.bias(rng=rng, discordant=1, size=5), "size= goes with a share"),

@@ -5,14 +5,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from digit_worlds import cnn, digits, vit  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 
 from rightreasons.audits.art import find, restore  # noqa: E402
-from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import DataError, SettingError  # noqa: E402
 from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import art_head  # noqa: E402
-from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.grouped_rows import grouped  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 
@@ -21,30 +20,13 @@ pytestmark = pytest.mark.torch
 SHARES = {"train": 0.3, "val": 0.15, "audit": 0.45, "test": 0.1}
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    return planted.digits(tmp_path_factory.mktemp("two"), n=600, pixels=16, agreement=0.9, fractions=SHARES, seed=1)
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    classes = {d: d % 3 for d in range(9)}
-    return planted.digits(
-        tmp_path_factory.mktemp("three"), n=900, pixels=16, agreement=0.8, classes=classes, values=3, fractions=SHARES, seed=1
-    )
+cohort = digits(n=600, agreement=0.9, fractions=SHARES)
+three = digits(n=900, three=True, fractions=SHARES)
 
 
 @pytest.fixture(scope="module")
 def biased(cohort):
-    spec = "rightreasons.models.small:small_cnn"
-    start = Classifier.load(spec, num_classes=2, classes=(0, 1), size=(16, 16), width=4, mean=0.5, std=0.5)
-    return train(start, cohort, epochs=4, lr=1e-2, batch=16, seed=0, threads=1, device="cpu")
-
-
-def vit(classes):
-    spec = "rightreasons.models.small:small_vit"
-    small = {"dim": 16, "depth": 1, "heads": 2}
-    return Classifier.load(spec, num_classes=len(classes), classes=classes, size=(16, 16), mean=0.5, std=0.5, **small)
+    return train(cnn(), cohort, epochs=4, lr=1e-2, batch=16, seed=0, threads=1, device="cpu")
 
 
 def wrong_towards_the_cue(model, cohort, z, rows):

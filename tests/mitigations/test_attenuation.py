@@ -346,9 +346,7 @@ def test_the_logits_that_are_tuned_are_those_of_the_network(models) -> None:
     cohort, model, _ = models
     rows = grouped(model, cohort.on("audit"), "cue")
     how = {"batch": 32, "device": "cpu", "threads": 1, "workers": 1}
-    seen = attenuation._Seen.of(
-        model, {"baseline": [model], "attribute": [models[2]]}, rows, "gradcam", None, 32, "cpu", 1, 1, None
-    )
+    seen = attenuation._Seen.of(model, {"baseline": [model], "attribute": [models[2]]}, rows, "gradcam", None, how)
     values = np.random.default_rng(0).random(seen.space)
     new = attenuation.attenuated(model, attenuation.spatial_weight(values, 0, 1.0))
     found = read(new, rows.cohort, **how)["logits"]

@@ -5,10 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from digit_worlds import cnn, digits, vit  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from torch import nn  # noqa: E402
 
-from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import DataError, ModelError, SettingError  # noqa: E402
 from rightreasons.extraction import read  # noqa: E402
 from rightreasons.mitigations import dfr  # noqa: E402
@@ -21,28 +21,8 @@ pytestmark = pytest.mark.torch
 SHARES = {"train": 0.3, "val": 0.2, "audit": 0.4, "test": 0.1}
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    return planted.digits(tmp_path_factory.mktemp("two"), n=400, pixels=16, agreement=0.8, fractions=SHARES, seed=1)
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    classes = {d: d % 3 for d in range(9)}
-    return planted.digits(
-        tmp_path_factory.mktemp("three"), n=500, pixels=16, agreement=0.8, classes=classes, values=3, fractions=SHARES, seed=1
-    )
-
-
-def cnn(classes=(0, 1)):
-    spec = "rightreasons.models.small:small_cnn"
-    return Classifier.load(spec, num_classes=len(classes), classes=classes, size=(16, 16), width=4, mean=0.5, std=0.5)
-
-
-def vit(classes=(0, 1)):
-    spec = "rightreasons.models.small:small_vit"
-    small = {"dim": 16, "depth": 1, "heads": 2}
-    return Classifier.load(spec, num_classes=len(classes), classes=classes, size=(16, 16), mean=0.5, std=0.5, **small)
+cohort = digits(fractions=SHARES)
+three = digits(n=500, three=True, fractions=SHARES)
 
 
 def features(classes, n=150, d=12):

@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rightreasons.data import planted  # noqa: E402
+from digit_worlds import cnn, digits, vit  # noqa: E402
+
 from rightreasons.errors import DataError, SettingError  # noqa: E402
 from rightreasons.mitigations import groupdro  # noqa: E402
-from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -19,26 +19,8 @@ STUB = SimpleNamespace(logits=lambda x: x)
 QUICK = {"epochs": 3, "lr": 3e-3, "threads": 1, "device": "cpu"}
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    return planted.digits(tmp_path_factory.mktemp("two"), n=400, pixels=16, agreement=0.8, seed=1)
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    classes = {d: d % 3 for d in range(9)}
-    return planted.digits(tmp_path_factory.mktemp("three"), n=400, pixels=16, agreement=0.8, classes=classes, values=3, seed=1)
-
-
-def cnn(classes=(0, 1)):
-    spec = "rightreasons.models.small:small_cnn"
-    return Classifier.load(spec, num_classes=len(classes), classes=classes, size=(16, 16), width=4, mean=0.5, std=0.5)
-
-
-def vit(classes=(0, 1)):
-    spec = "rightreasons.models.small:small_vit"
-    small = {"dim": 16, "depth": 1, "heads": 2}
-    return Classifier.load(spec, num_classes=len(classes), classes=classes, size=(16, 16), mean=0.5, std=0.5, **small)
+cohort = digits()
+three = digits(three=True)
 
 
 def batch_of(logits, y, a, weight=None):

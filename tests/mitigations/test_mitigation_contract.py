@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -75,15 +73,8 @@ FAULTS = {
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    package = tmp_path / "my_fixes"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "plain.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield package / "plain.py"
-    for name in [n for n in sys.modules if n.startswith("my_fixes")]:
-        del sys.modules[name]
+def own(own_module):
+    return own_module("my_fixes", "plain", OWN)
 
 
 def test_a_mitigation_of_ones_own_is_checked_by_its_dotted_name(own) -> None:

@@ -5,9 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from unlearning_worlds import erm, left_alone, weights_of, world  # noqa: E402
+from unlearning_worlds import erm, left_alone, started, weights_of, world  # noqa: E402
 
-from rightreasons.mitigations._unlearning import Running, begin  # noqa: E402
 from rightreasons.mitigations.salun import SalUn, mitigate, saliency, salient  # noqa: E402
 from rightreasons.models.training import train  # noqa: E402
 
@@ -22,10 +21,6 @@ def cohort(tmp_path_factory):
 @pytest.fixture(scope="module", params=["cnn", "vit"])
 def model(request, cohort):
     return erm(cohort, request.param, epochs=1)
-
-
-def started(model, cohort):
-    return begin(model, cohort, np.random.default_rng(0), None, 50, Running(None, "cpu", 1, None, None))
 
 
 def literal_mask(gradients, share):

@@ -6,10 +6,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from unlearning_worlds import erm, same, world  # noqa: E402
+from unlearning_worlds import erm, same, started, world  # noqa: E402
 
 from rightreasons.errors import ModelError, SettingError  # noqa: E402
-from rightreasons.mitigations._unlearning import Running, begin  # noqa: E402
 from rightreasons.mitigations.ssd import damp, importances, mitigate  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
@@ -24,10 +23,6 @@ def cohort(tmp_path_factory):
 @pytest.fixture(scope="module", params=["cnn", "vit"])
 def model(request, cohort):
     return erm(cohort, request.param, epochs=1)
-
-
-def started(model, cohort):
-    return begin(model, cohort, np.random.default_rng(0), None, 50, Running(None, "cpu", 1, None, None))
 
 
 def test_every_weight_is_damped_by_the_formula_of_ssd():

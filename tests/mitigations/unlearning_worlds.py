@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.mitigations._unlearning import Running, begin
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 
@@ -45,6 +46,10 @@ def erm(cohort, network="cnn", epochs=3):
         **settings,
     )
     return train(start, cohort, epochs=epochs, lr=5e-3, batch=50, threads=1, device="cpu", patience=None)
+
+
+def started(model, cohort):
+    return begin(model, cohort, np.random.default_rng(0), None, 50, Running(None, "cpu", 1, None, None))
 
 
 def weights_of(model):

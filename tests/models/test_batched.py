@@ -21,7 +21,7 @@ from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.stacked_optimizer import StackedOptimizer, schedule_factors  # noqa: E402
 from rightreasons.models.training import cross_entropy, train  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_quiet_thread")]
 
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-3, 5e-3  # float32: Adam turns the last bits of a small gradient into whole steps
 QUICK = {"epochs": 3, "batch": 32, "lr": 3e-3, "patience": None, "device": "cpu"}
@@ -35,15 +35,6 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cohort(world):
     return planted.digits(world, n=240, pixels=16)
-
-
-@pytest.fixture(autouse=True)
-def one_quiet_thread(monkeypatch):
-    monkeypatch.setenv("RIGHTREASONS_QUIET", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def cnn(seed=0, **settings):
@@ -275,7 +266,7 @@ def test_settings_that_do_not_go_together_are_refused(cohort, settings, says):
 def test_networks_of_two_kinds_and_one_folder_for_two_are_refused(cohort, tmp_path):
     with pytest.raises(SettingError, match="not of one architecture"):
         train_batched([mlp(), cnn()], cohort, [QUICK, QUICK])
-    with pytest.raises(SettingError, match="one folder"):
+    with pytest.raises(SettingError, match="share a folder"):
         train_batched([mlp(), mlp()], cohort, [QUICK, QUICK], folders=[tmp_path, tmp_path])
 
 

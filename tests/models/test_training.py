@@ -22,7 +22,7 @@ from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.models.training import Batch, cross_entropy, evaluate, train  # noqa: E402
 from rightreasons.models.training_plan import METRICS  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_quiet_thread")]
 
 N = 240
 
@@ -67,15 +67,6 @@ def columns(folder):
 @pytest.fixture(scope="module")
 def cohort(columns, folder):
     return as_cohort(columns, folder)
-
-
-@pytest.fixture(autouse=True)
-def one_quiet_thread(monkeypatch):
-    monkeypatch.setenv("RIGHTREASONS_QUIET", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def small(seed=0, **settings):

@@ -165,7 +165,7 @@ def test_one_pass_gives_both_classes_and_what_is_ranked_by_them(vit, rows, monke
     evidence = extract(vit, {"test": rows}, [*names, "logits@drop(explain=label,map=token_influence,top=3)", "logits"], **QUICK)
     assert len(calls) == 2
     x = whole(vit, rows)
-    label, predicted = torch.from_numpy(rows.label), torch.from_numpy(evidence["logits"].argmax(1))
+    label, predicted = torch.tensor(rows.label), torch.from_numpy(evidence["logits"].argmax(1))
     for name, target in zip(names, (label, predicted)):
         assert np.allclose(evidence[name], token_influence.maps(vit, x, target=target), atol=1e-6)
     left = evidence["logits@drop(explain=label,map=token_influence,top=3)"]

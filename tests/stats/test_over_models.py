@@ -178,7 +178,7 @@ def test_wrong_inputs_are_refused() -> None:
     x, y = associated(7)
     with pytest.raises(SettingError, match="known: spearman, pearson"):
         over_models.correlation(x, y, rng=rng(), method="kendall")
-    with pytest.raises(DataError, match="one value a unit"):
+    with pytest.raises(DataError, match="one value per unit"):
         over_models.correlation(x, y[:-1], rng=rng())
     with pytest.raises(DataError, match="for 30 units"):
         over_models.correlation(x, y, rng=rng(), cluster=ARCHITECTURE[:-1])
@@ -244,7 +244,7 @@ def test_draws_that_are_there_need_no_predictions() -> None:
     assert single.change[0].value == pytest.approx(-0.1) and single.draws.shape == (500, 1)
     with pytest.raises(DataError, match="one shape"):
         over_models.coupled(inside, outside[:-1], [0.9] * 3, [0.8] * 3)
-    with pytest.raises(DataError, match="one value a unit"):
+    with pytest.raises(DataError, match="one value per unit"):
         over_models.coupled(inside, outside, 0.9, 0.8)
 
 

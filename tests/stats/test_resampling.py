@@ -217,7 +217,7 @@ def test_rows_without_label_or_attribute_cannot_be_permuted() -> None:
 def test_wrong_counts_and_sizes_are_refused() -> None:
     with pytest.raises(DataError, match=r"\(B, 3\)"):
         rs.sums(np.ones((2, 4), dtype=int), np.ones(3))
-    with pytest.raises(DataError, match="one subject a row"):
+    with pytest.raises(DataError, match="one subject for every row"):
         rs.resamples(3, rng=rng(), subject=["a"])
     with pytest.raises(SettingError, match="at least 1"):
         rs.resamples(0, rng=rng())

@@ -233,5 +233,5 @@ def test_what_a_null_needs_is_asked_for_by_name() -> None:
         correlation_test(a, b[:9], c, places=Places(CENTROIDS))
     with pytest.raises(DataError, match="not finite"):
         correlation_test(a + np.nan, b, c, places=Places(CENTROIDS))
-    with pytest.raises(DataError, match="share their centroid"):
+    with pytest.raises(DataError, match="have the same centroid"):
         correlation_test(a, b, c, places=Places(np.zeros((144, 2))))

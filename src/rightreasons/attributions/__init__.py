@@ -28,7 +28,9 @@ class Explanation:
     @property
     def reads(self) -> tuple[str, ...]:
         """Columns of the cohort that it reads."""
-        return ("label",) if self.explain == "label" else ()
+        if self.explain == "label":
+            return ("label",)
+        return ()
 
 
 def explanation_of(recipe: Recipe, *, function: str = "maps") -> Explanation:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rightreasons import families
 from rightreasons.errors import ModelError, RightReasonsError
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.network_state import network_state
 
 IMAGES = 3
 
@@ -38,7 +39,7 @@ def _check_one(name: str, module: Any, classifier: Classifier, settings: dict[st
     target = torch.tensor([0, 1, 1])
     logits = classifier.logits(x).detach()
     _disturb(classifier.module)
-    before, given, drawn = _state(classifier.module), x.clone(), torch.random.get_rng_state()
+    before, untouched, drawn = _state(classifier.module), x.clone(), torch.random.get_rng_state()
 
     def maps(rows: slice = slice(None)) -> Tensor:
         return module.maps(classifier, x[rows], target=target[rows], **settings)  # type: ignore[no-any-return]
@@ -62,7 +63,7 @@ def _check_one(name: str, module: Any, classifier: Classifier, settings: dict[st
         after = _state(classifier.module)
         changed = [what for what in before if before[what] != after[what]]
         _expect(not changed, f"{name} leaves {', '.join(changed)} of the network changed")
-        _expect(torch.equal(x, given) and not x.requires_grad, f"{name} changed the images it was given")
+        _expect(torch.equal(x, untouched) and not x.requires_grad, f"{name} changed the images it was given")
         _expect(torch.equal(drawn, torch.random.get_rng_state()), f"{name} draws from torch's global generator")
     classifier.module.eval()
     _expect(torch.equal(classifier.logits(x), logits), f"{name} changed what the network says")
@@ -75,20 +76,22 @@ def _networks() -> list[Classifier]:
     kinds: dict[str, dict[str, Any]] = {"cnn": {"width": 4}, "vit": {"dim": 16, "depth": 2, "heads": 2}}
     for which, settings in kinds.items():
         for outputs in (2, 1):
-            one = Classifier.load(f"rightreasons.models.small:small_{which}", num_classes=outputs, size=(16, 16), **settings)
+            classifier = Classifier.load(
+                f"rightreasons.models.small:small_{which}", num_classes=outputs, size=(16, 16), **settings
+            )
             generator = torch.Generator().manual_seed(2)
             with torch.no_grad():
-                for parameter in one.module.parameters():
+                for parameter in classifier.module.parameters():
                     parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-                for norm in one.module.modules():
+                for norm in classifier.module.modules():
                     if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None:
                         norm.running_mean += 0.2 * torch.randn(norm.running_mean.shape, generator=generator)
-            made.append(one)
+            made.append(classifier)
     return made
 
 
 def _disturb(module: nn.Module) -> None:
-    """A state that nothing is left in by chance: training, with gradients, hooks and a frozen weight."""
+    """Bring a network into a state that a careless method would not restore: training mode, gradients, hooks, a frozen weight."""
     module.train()
     next(module.children()).eval()
     module.register_forward_hook(lambda *_: None)
@@ -99,15 +102,8 @@ def _disturb(module: nn.Module) -> None:
 
 def _state(module: nn.Module) -> dict[str, Any]:
     """Everything an attribution may touch on its way and must put back."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return {
-        "weights or buffers": {key: t.numpy().tobytes() for key, t in module.state_dict().items()},
-        "the parameters themselves": [id(p) for p in module.parameters()],
-        "gradients": [None if p.grad is None else p.grad.numpy().tobytes() for p in module.parameters()],
-        "requires_grad": [p.requires_grad for p in module.parameters()],
-        "the mode": [m.training for m in module.modules()],
-        "hooks": [tuple(getattr(m, each)) for m in module.modules() for each in hooks],
-        "attributes": [sorted(m.__dict__) for m in module.modules()],
+        **network_state(module),
         "settings": [(m.__dict__.get("eps"), m.__dict__.get("inplace"), m.__dict__.get("fused_attn")) for m in module.modules()],
     }
 

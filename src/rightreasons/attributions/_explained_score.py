@@ -48,11 +48,11 @@ def direction(classifier: Classifier, output: Tensor, target: Tensor) -> Tensor:
 
     The score of an output is its logit; a one-logit head explains class 1 by z and class 0 by -z.
     """
-    found = torch.zeros_like(output)
+    weight = torch.zeros_like(output)
     if classifier.output is None and output.shape[1] > 1:
-        return found.scatter_(1, target[:, None], 1.0)
-    found[:, classifier.output or 0] = torch.where(target == 1, 1.0, -1.0).to(output)
-    return found
+        return weight.scatter_(1, target[:, None], 1.0)
+    weight[:, classifier.output or 0] = torch.where(target == 1, 1.0, -1.0).to(output)
+    return weight
 
 
 def score(classifier: Classifier, x: Tensor, target: Tensor) -> Tensor:

@@ -43,7 +43,10 @@ def find(classifier: Classifier, x: Tensor, layer: str, channels: str) -> Place:
     if channels not in ("auto", "first", "last"):
         raise SettingError(f"channels='{channels}': give auto, first or last")
     if layer:
-        point = layer if layer.endswith((":input", ":output")) else f"{layer}:output"
+        if layer.endswith((":input", ":output")):
+            point = layer
+        else:
+            point = f"{layer}:output"
         layer_of(classifier.module, point.rsplit(":", 1)[0])
         return Place(point, channels)
     named = _paper_layer(classifier.module)
@@ -59,13 +62,18 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
     """(b, c, *space) of what was read at a place; tokens without those in front of the patches, on their grid."""
     axes = len(size)
     if t.ndim == axes + 2:
-        is_last = _is_channels_last(t.shape, size) if place.channels == "auto" else place.channels == "last"
+        if place.channels == "auto":
+            is_last = _is_channels_last(t.shape, size)
+        else:
+            is_last = place.channels == "last"
         if is_last is None:
             raise ModelError(
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)} for images of {tuple(size)}: none of its axes have "
                 "their proportions. Name a layer with a map, or say where it has its channels: channels=first or last"
             )
-        return t.movedim(-1, 1) if is_last else t
+        if is_last:
+            return t.movedim(-1, 1)
+        return t
     if t.ndim == 3:
         grid = patch_grid(classifier.module, size)
         prefix = None if grid is None else t.shape[1] - prod(grid)
@@ -76,11 +84,9 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
             or not 0 <= prefix <= MOST_PREFIX_TOKENS
             or (known is not None and prefix not in (0, known))
         ):
-            laid = (
-                "it has no patch embedding to tell the grid"
-                if grid is None
-                else f"the patches of its input form a grid of {grid}"
-            )
+            laid = f"the patches of its input form a grid of {grid}"
+            if grid is None:
+                laid = "it has no patch embedding to tell the grid"
             raise ModelError(
                 f"'{place.point}' of {classifier.name} gives {tuple(t.shape)}, read as (images, tokens, channels), and {laid}: "
                 "name a layer that keeps every token, such as the first norm of the last block"
@@ -103,15 +109,22 @@ def leaf_at(module: nn.Module, point: str) -> Iterator[list[Tensor]]:
         return seen[0].clone()  # what the network does in place must not touch the leaf
 
     def before(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (replaced(args[0]), *args[1:]) if args and isinstance(args[0], Tensor) else args
+        if args and isinstance(args[0], Tensor):
+            return (replaced(args[0]), *args[1:])
+        return args
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
             return (replaced(output[0]), *output[1:])
-        return replaced(output) if isinstance(output, Tensor) else output
+        if isinstance(output, Tensor):
+            return replaced(output)
+        return output
 
-    found = layer_of(module, name)
-    handle = found.register_forward_pre_hook(before) if side == "input" else found.register_forward_hook(after)
+    layer = layer_of(module, name)
+    if side == "input":
+        handle = layer.register_forward_pre_hook(before)
+    else:
+        handle = layer.register_forward_hook(after)
     try:
         yield seen
     finally:
@@ -138,7 +151,10 @@ def _paper_layer(module: nn.Module) -> str:
     if kind == "MobileNetV3":
         if isinstance(features, nn.Sequential) and len(features) > 2:
             return f"features.{len(features) - 2}"
-        stages = [list(stage.children()) for stage in blocks] if isinstance(blocks, nn.Sequential) else []
+        if isinstance(blocks, nn.Sequential):
+            stages = [list(stage.children()) for stage in blocks]
+        else:
+            stages = []
         if len(stages) > 1 and type(stages[-1][0]).__name__.startswith("Conv"):
             return f"blocks.{len(stages) - 2}.{len(stages[-2]) - 1}"
     return ""
@@ -160,7 +176,10 @@ def _watched(classifier: Classifier, x: Tensor) -> Place:
             handle.remove()
     # By the features and not by a logit, because a head may start at zero; in a direction that no norm holds fixed.
     along = (features * torch.linspace(-1, 1, features.shape[1], device=x.device)).sum()
-    gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True) if norms else ()
+    if norms:
+        gradients = torch.autograd.grad(along, [t for _, t in norms], allow_unused=True)
+    else:
+        gradients = ()
     for (name, tokens), gradient in reversed([*zip(norms, gradients)]):
         grid = patch_grid(classifier.module, size)
         prefix = 0 if grid is None else tokens.shape[1] - prod(grid)
@@ -188,7 +207,9 @@ def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[st
 def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool | None:
     """Whether space lies in (b, *space, c) and not in (b, c, *space), by the input's proportions; None: in neither."""
     first, last = (_is_reduced(space, size) for space in (shape[2:], shape[1:-1]))
-    return not first if first or last else None
+    if first or last:
+        return not first
+    return None
 
 
 def _is_reduced(space: Sequence[int], size: Sequence[int]) -> bool:

@@ -38,11 +38,10 @@ def check(classifier: Classifier) -> None:
 
 def weights_of(classifier: Classifier, x: Tensor) -> tuple[list[Tensor], int, tuple[int, ...]]:
     """(b, N, N) attention of every block, mean over heads, with the number of tokens in front of the patches and their grid."""
-    found: list[Tensor] = []
+    weights: list[Tensor] = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-        logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        found.append((logits if mask is None else logits + mask).softmax(-1).mean(1))
+        weights.append(tokens.attention_logits(q, k, mask, scale).softmax(-1).mean(1))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
     seen = tokens.read(classifier, x)
@@ -50,12 +49,12 @@ def weights_of(classifier: Classifier, x: Tensor) -> tuple[list[Tensor], int, tu
     with tokens.attending(attend):
         for i in range(len(seen.blocks)):
             y = seen.block(i, y, None)
-    if len(found) != len(seen.blocks):
+    if len(weights) != len(seen.blocks):
         raise ModelError(
-            f"the attention of {classifier.name} cannot be seen: {len(found)} of its {len(seen.blocks)} blocks call torch's "
+            f"the attention of {classifier.name} cannot be seen: {len(weights)} of its {len(seen.blocks)} blocks call torch's "
             "scaled dot-product attention. Use token_influence or gradcam"
         )
-    return found, seen.prefix, seen.grid
+    return weights, seen.prefix, seen.grid
 
 
 def on_grid(weights: Tensor, prefix: int, grid: tuple[int, ...]) -> Tensor:

@@ -49,7 +49,9 @@ def maps_and_conservation(
         with context:
             output = run(classifier.module, x)[1]
         if not context.called & {"softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}:
-            raise ModelError(f"{classifier.name} has no attention, so attnlrp is not for it: use lrp or integrated_gradients")
+            raise ModelError(
+                f"attnlrp explains networks with attention, and {classifier.name} has none: use lrp or integrated_gradients"
+            )
         refuse_changed("attnlrp", classifier, output[:1].detach(), expected)
         explained = (output * direction(classifier, output, target)).sum(1)
         (gradient,) = torch.autograd.grad(explained.sum(), x)
@@ -146,7 +148,7 @@ class _Weighted:
             return self.function(values, weights, None, *args, **kwargs)
 
         plain = made(x, weight)
-        shape = (-1,) if self.function is F.linear else (-1, *(1 for _ in weight.shape[2:]))
+        shape = [-1] + [1] * (weight.ndim - 2)  # one value per output, at every place of a convolution
         constant = None if bias is None else bias.view(shape)
         if self.gamma == 0:
             return plain if constant is None else _Shift.apply(plain, constant, self.ledger)  # type: ignore[no-any-return]
@@ -214,7 +216,7 @@ class _Attention:
                 scores = _Adding(self.ledger)(scores, attn_mask)
         return _product(torch.matmul, self.softmax(scores), value)
 
-    def of_torch(
+    def of_torch(  # noqa: PLR0913  the arguments of torch.nn.functional.multi_head_attention_forward, in its order
         self, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, in_weight: Tensor | None, in_bias: Tensor | None,
         bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_weight: Tensor, out_bias: Tensor | None,
         **settings: Any,
@@ -227,7 +229,8 @@ class _Attention:
             or settings.get("need_weights")
         ):
             raise ModelError(
-                "attnlrp has no rule for this nn.MultiheadAttention: only plain self-attention without weights handed out"
+                "attnlrp has no rule for this nn.MultiheadAttention: it covers plain self-attention, without attention weights "
+                "in its output"
             )
         weights = in_weight.chunk(3) if in_weight is not None else ()
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
@@ -273,7 +276,9 @@ class _Joining:
 def _product(function: Callable[[Tensor, Tensor], Tensor], a: Any, b: Any) -> Tensor:
     """Prop. 3.3: the uniform rule, half to each factor; a constant factor takes nothing."""
     made = function(a, b)
-    return made / 2 + (made / 2).detach() if _depends(a) and _depends(b) else made
+    if _depends(a) and _depends(b):
+        return made / 2 + (made / 2).detach()
+    return made
 
 
 def _divide(a: Any, b: Any, **kwargs: Any) -> Tensor:
@@ -297,7 +302,9 @@ def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps
     axes = tuple(range(-len(shape), 0))
     small = torch.finfo(x.dtype).eps if eps is None else eps
     made = x * torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + small)
-    return made if weight is None else made * weight
+    if weight is None:
+        return made
+    return made * weight
 
 
 def _ratio(made: Tensor, of: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def maps_and_conservation(
         raise SettingError(f"steps={steps}: give at least 1")
     with explaining(classifier, x, target) as (x, target):
         start = filled(classifier, x, baseline)
-        found = IntegratedGradients(lambda images, outputs: score(classifier, images, outputs)).attribute(
+        attributed = IntegratedGradients(lambda images, outputs: score(classifier, images, outputs)).attribute(
             x.requires_grad_(),
             baselines=start,
             additional_forward_args=(target,),
@@ -40,5 +40,5 @@ def maps_and_conservation(
         )
         with torch.no_grad():
             scores = [score(classifier, images, target) for images in (start, x)]
-        pixels = checked(found.sum(1), "integrated_gradients", classifier)
+        pixels = checked(attributed.sum(1), "integrated_gradients", classifier)
         return pixels, torch.stack([pixels.flatten(1).sum(1), *scores], dim=1)

@@ -70,10 +70,10 @@ def maps_and_conservation(
         x.requires_grad_()
         with _merged(pairs), composite.context(classifier.module):
             with _between_layers(classifier.name):
-                found, output = run(classifier.module, x, [where.point] if where else [])
+                activations, output = run(classifier.module, x, [where.point] if where else [])
             refuse_changed("lrp", classifier, output[:1].detach(), expected)
             relevance = (output * direction(classifier, output, target)).detach()
-            at = found[0] if where else x
+            at = activations[0] if where else x
             (arrived,) = torch.autograd.grad(output, at, grad_outputs=relevance)
         if where is not None:
             arrived = map_layer.as_map(arrived, classifier, where, x.shape[2:])
@@ -166,7 +166,9 @@ def _add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
 
 
 def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-    return _add(a, b, alpha=-alpha) if _needs_gradient(a) else _add(_Pass.apply(b, -b.detach()), a)
+    if _needs_gradient(a):
+        return _add(a, b, alpha=-alpha)
+    return _add(_Pass.apply(b, -b.detach()), a)
 
 
 def _multiply(a: Any, b: Any) -> Tensor:

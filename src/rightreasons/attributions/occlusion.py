@@ -27,7 +27,7 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, patch: int = 16, 
         raise SettingError(f"together={together}: give at least 1")
     window = (x.shape[1], *(patch for _ in x.shape[2:]))
     with explaining(classifier, x, target) as (x, target), torch.no_grad():
-        found = Occlusion(lambda images, outputs: score(classifier, images, outputs)).attribute(
+        attributed = Occlusion(lambda images, outputs: score(classifier, images, outputs)).attribute(
             x,
             sliding_window_shapes=window,
             strides=window,
@@ -37,4 +37,4 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, patch: int = 16, 
         )
         # Every pixel of a patch has the patch's value.
         corners = (slice(None), 0, *(slice(None, None, patch) for _ in x.shape[2:]))
-        return checked(found[corners].contiguous(), "occlusion", classifier)
+        return checked(attributed[corners].contiguous(), "occlusion", classifier)

@@ -30,7 +30,7 @@ LEAST_KEPT = 1e-3
 """Where a query gives nearly all its weight to one key, what is left of it is rounding below this."""
 
 
-def maps(
+def maps(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     x: Tensor,
     *,
@@ -141,9 +141,9 @@ def screened(
             cast = seen.cast(PRECISIONS[precision] or images.dtype)
             removed, _ = _without_each(cast, image, number, together, False)
             whole = _probability(_run_whole(cast))
-        found = score.new_full(chosen.shape, torch.nan)
-        found[chosen] = (whole[image] - removed).gather(1, outputs[image][:, None])[:, 0].to(found)
-        return found.view(len(x), *seen.grid)
+        influence = score.new_full(chosen.shape, torch.nan)
+        influence[chosen] = (whole[image] - removed).gather(1, outputs[image][:, None])[:, 0].to(influence)
+        return influence.view(len(x), *seen.grid)
 
 
 def expected(classifier: Classifier, x: Tensor, *, target: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def _without_each(
     size = min(together or _fitting(seen), len(image))
     while True:
         try:
-            found = _in_chunks(seen, image, number, size, compiled)
+            removed = _in_chunks(seen, image, number, size, compiled)
             break
         except torch.OutOfMemoryError:
             if size == 1:
@@ -186,21 +186,26 @@ def _without_each(
             raise ModelError(
                 f"{seen.classifier.name} does not run with a token less ({error}): ask for token_influence(by=occlusion)"
             ) from error
-    asked = together or _fitting(seen)
-    return found, {"together": size} if size < min(asked, len(image)) else {}
+    wanted = together or _fitting(seen)
+    return removed, {"together": size} if size < min(wanted, len(image)) else {}
 
 
 def _in_chunks(seen: tokens.Tokens, image: Tensor, number: Tensor, size: int, compiled: bool) -> Tensor:
-    opening = plain.Opening.of(seen.start, seen.plain[0]) if seen.plain else None
+    if seen.plain:
+        opening = plain.Opening.of(seen.start, seen.plain[0])
+    else:
+        opening = None
     is_short = bool(seen.plain) and seen.reads_prefix_only
-    ends, found = [], []
+    ends, probabilities = [], []
     for start in range(0, len(image), size):
         x = _through(seen, image[start : start + size], number[start : start + size], opening, is_short, compiled)
         if is_short:
             ends.append(x)
         else:
-            found.append(_probability(seen.after(x)))
-    return _probability(seen.after(torch.cat(ends))) if is_short else torch.cat(found)
+            probabilities.append(_probability(seen.after(x)))
+    if is_short:
+        return _probability(seen.after(torch.cat(ends)))
+    return torch.cat(probabilities)
 
 
 def _through(
@@ -219,14 +224,19 @@ def _through(
         x = made(plain.run)(x, block)
     if len(seen.plain) == 1:
         return x
-    return made(plain.run_for)(x, seen.plain[-1], seen.prefix) if is_short else made(plain.run)(x, seen.plain[-1])
+    if is_short:
+        return made(plain.run_for)(x, seen.plain[-1], seen.prefix)
+    return made(plain.run)(x, seen.plain[-1])
 
 
 def _run_whole(seen: tokens.Tokens) -> Tensor:
     """(b, C) logits of whole images in the precision of the removals, so that rounding is no influence."""
     x = seen.start
     for i in range(len(seen.blocks)):
-        x = plain.run(x, seen.plain[i]) if seen.plain else seen.block(i, x, None)
+        if seen.plain:
+            x = plain.run(x, seen.plain[i])
+        else:
+            x = seen.block(i, x, None)
     return seen.after(x)
 
 
@@ -237,7 +247,10 @@ def _probability(logits: Tensor) -> Tensor:
 def _fitting(seen: tokens.Tokens) -> int:
     """Sequences whose widest tensor, the perceptron's, fits."""
     wide = len(seen.plain[0].fc1[0]) if seen.plain else 4 * seen.start.shape[2]
-    budget = GPU_BYTES if seen.start.is_cuda else CPU_BYTES * torch.get_num_threads()
+    if seen.start.is_cuda:
+        budget = GPU_BYTES
+    else:
+        budget = CPU_BYTES * torch.get_num_threads()
     return max(1, budget // (seen.start.shape[1] * wide * seen.start.element_size()))
 
 
@@ -287,16 +300,15 @@ def _expected(seen: tokens.Tokens, target: Tensor) -> Tensor:
 def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
     """(s, T) of images of the batch, given by their tokens at the door of the first block."""
     own = torch.eye(start.shape[1], dtype=torch.bool, device=start.device)
-    found = start.new_zeros(start.shape[:2])
+    losses = start.new_zeros(start.shape[:2])
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-        logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        logits = logits if mask is None else logits + mask
+        logits = tokens.attention_logits(q, k, mask, scale)
         weights = logits.softmax(-1)
         kept = (1 - weights.detach()).clamp(min=LEAST_KEPT)
 
         def note(slope: Tensor) -> None:
-            found.add_((slope / kept).masked_fill(own, 0).sum((1, 2)))
+            losses.add_((slope / kept).masked_fill(own, 0).sum((1, 2)))
 
         logits.register_hook(note)
         return weights @ v
@@ -307,8 +319,10 @@ def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
             x = seen.block(i, x, None)
     chance = _probability(seen.after(x)).gather(1, target[:, None]).sum()
     torch.autograd.grad(chance, first)
-    by_blocks = found[:, seen.prefix :]
-    return by_blocks if seen.reads_prefix_only else by_blocks + _lost_at_the_pool(seen, x.detach(), target)
+    by_blocks = losses[:, seen.prefix :]
+    if seen.reads_prefix_only:
+        return by_blocks
+    return by_blocks + _lost_at_the_pool(seen, x.detach(), target)
 
 
 @torch.no_grad()
@@ -326,13 +340,13 @@ def _lost_at_the_pool(seen: tokens.Tokens, end: Tensor, target: Tensor) -> Tenso
 
 def candidates(score: Tensor, inside: Tensor, keep: int) -> Tensor:
     """(b, T) whether a token is one of the `keep` of largest score on its side; a smaller side leaves its rest to the other."""
-    found = torch.zeros_like(inside)
+    chosen = torch.zeros_like(inside)
     for side in (inside, ~inside):
         other = (~side).sum(1, keepdim=True)  # without an object there is no ratio to find, and nothing to hand on
         few = keep + torch.where(other > 0, keep - other, 0).clamp(min=0)
         rank = score.masked_fill(~side, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        found |= side & (rank < few)
-    return found
+        chosen |= side & (rank < few)
+    return chosen
 
 
 # ---- covering pixels instead ---------------------------------------------------------------------------------------------
@@ -361,10 +375,10 @@ def _occluded(classifier: Classifier, x: Tensor, patch: int, fill: str, precisio
 
 def cells(size: torch.Size | tuple[int, ...], sides: tuple[int, ...], device: torch.device) -> Tensor:
     """(*size) the number of the cell that each pixel lies in, row by row."""
-    found = torch.zeros((), dtype=torch.int64, device=device)
+    number = torch.zeros((), dtype=torch.int64, device=device)
     for length, side in zip(size, sides):
-        found = found[..., None] * -(-length // side) + torch.arange(length, device=device) // side
-    return found
+        number = number[..., None] * -(-length // side) + torch.arange(length, device=device) // side
+    return number
 
 
 def patch_of(classifier: Classifier, patch: int = 0) -> tuple[int, ...]:

@@ -31,17 +31,17 @@ def alignment_of(
     if evidence.training is not None:
         train = evidence.training
         label = as_outputs(train.label, train.classes, evidence.card.classes)
-        found = groups.alignment(label, train.attribute(a.name).values)
+        alignment = groups.alignment(label, train.attribute(a.name).values)
         source = "training rows"
     elif "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
         rows = evidence.on("audit").decisions()
-        found = groups.aligned_from_errors(rows.label, rows.logits.argmax(axis=1), rows.cohort.attribute(a.name).values)
+        alignment = groups.aligned_from_errors(rows.label, rows.logits.argmax(axis=1), rows.cohort.attribute(a.name).values)
         source = "π from the model's errors"
     else:
         return {}, f"{UNKNOWN_TRAINING} and no audit rows: give aligned="
-    if not found.aligned:
-        return found.aligned, f"no value of {a.name} goes with a label in the {source}"
-    return found.aligned, source
+    if not alignment.aligned:
+        return alignment.aligned, f"no value of {a.name} goes with a label in the {source}"
+    return alignment.aligned, source
 
 
 def _given(evidence: Evidence, a: Attribute, aligned: Mapping[Any, Any]) -> dict[Hashable, Hashable]:

@@ -69,8 +69,8 @@ def pull_of(
     if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
         pi, source = _direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
-    found = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
-    return Pull(found, rows, a, pi, source, sample, test.missing)
+    measured = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
+    return Pull(measured, rows, a, pi, source, sample, test.missing)
 
 
 def pull_interval(
@@ -121,8 +121,10 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
 
 
 def is_followed(pull: Interval) -> bool | None:
-    """None where there is no pull to judge by."""
-    return None if np.isnan(pull.low) else bool(pull.low > FOLLOWED)
+    """Whether answers follow the attribute; None where the pull is undefined."""
+    if np.isnan(pull.low):
+        return None
+    return bool(pull.low > FOLLOWED)
 
 
 def say_pull(pull: Interval, attribute: str) -> str:

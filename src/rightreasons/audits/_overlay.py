@@ -52,7 +52,10 @@ def draw(
 
 def overlay(pixels: np.ndarray, values: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """One image (h, w, 3) with a map (gh, gw) in colour, warm where positive and blue where negative, and a region outlined."""
-    base = pixels.astype(np.float64) if pixels.dtype == np.uint8 else np.clip(pixels, 0, 1) * 255.0
+    if pixels.dtype == np.uint8:
+        base = pixels.astype(np.float64)
+    else:
+        base = np.clip(pixels, 0, 1) * 255.0
     z, size = np.nan_to_num(values), base.shape[:2]
     largest = np.abs(z).max()
     share = np.abs(z) / largest if largest > 0 else np.zeros_like(z)

@@ -32,7 +32,10 @@ def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
     """Test decisions with label and attribute, one per case where images form cases."""
     view = evidence.on("test")
     decisions = view.decisions()
-    a = decisions.cohort.attribute(attribute) if decisions.cohort.attributes else None
+    if decisions.cohort.attributes:
+        a = decisions.cohort.attribute(attribute)
+    else:
+        a = None
     kept = decisions.label >= 0
     if a is not None:
         kept = kept & a.present

@@ -130,7 +130,8 @@ def measure(
     changes = changes_of(pairs, pi, evidence.card.classes)
     subject = pairs.test.cohort.subject
     groups = _group_names(pairs)
-    by_group = {name: np.where([name == g for g in groups], changes.change, np.nan) for name in sorted(set(groups))}
+    group_of_row = np.array(groups, dtype=object)
+    by_group = {name: np.where(group_of_row == name, changes.change, np.nan) for name in sorted(set(groups))}
     means = column_means(
         {**changes.columns(), **by_group},
         rng=rng,
@@ -329,7 +330,9 @@ def _pictures(
 
 
 def _eight_bit(pixels: np.ndarray) -> np.ndarray:
-    return pixels if pixels.dtype == np.uint8 else np.round(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
+    if pixels.dtype == np.uint8:
+        return pixels
+    return np.round(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
 
 
 # ---- saying --------------------------------------------------------------------------------------------------------------
@@ -339,10 +342,10 @@ def conclude(
     measurements: Mapping[str, Sequence[Measurement]], *, rng: np.random.Generator, tolerance: float = TOLERANCE
 ) -> Result:
     """`shortcut` when the lower limit of the mean change exceeds `tolerance`."""
-    found = tuple(measurements["test"])
-    first = found[0]
+    models = tuple(measurements["test"])
+    first = models[0]
     context = Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects)
-    return Result(found, context, tolerance=tolerance)
+    return Result(models, context, tolerance=tolerance)
 
 
 @dataclass(frozen=True)
@@ -359,11 +362,16 @@ class Result(OneModelResult[Measurement]):
         m = self.first
         if m.n < FEWEST_TWINS or np.isnan(m.mean.low):
             return "inconclusive"
-        return "shortcut" if m.mean.low > self.tolerance else "no evidence"
+        if m.mean.low > self.tolerance:
+            return "shortcut"
+        return "no evidence"
 
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST_TWINS:
-            whose = " whose attribute stands for a label" if m.without_label else ""
+            if m.without_label:
+                whose = " whose attribute stands for a label"
+            else:
+                whose = ""
             return f"Only {m.n} test images have a twin{whose}; at least {FEWEST_TWINS} are needed to judge."
         if np.isnan(m.mean.low):
             return f"The change has no interval ({m.mean.reason}), so it cannot be judged."
@@ -383,20 +391,20 @@ class Result(OneModelResult[Measurement]):
 
     def estimates(self, m: Measurement) -> list[Estimate]:
         mean = "mean change of probability" + (" towards the twin's label" if m.directed else "")
-        found = [
+        shown = [
             Estimate.of(mean, m.mean, ROW, unit="probability", n=m.n),
             Estimate.of("mean absolute change of probability", m.absolute, ROW, unit="probability", n=m.n),
             Estimate.of("decisions that flip", m.flips, ROW, unit="share", n=m.n),
         ]
         if m.directed:
-            found.append(Estimate.of("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
+            shown.append(Estimate.of("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
         if m.drawn:
             note = (
                 f"to {m.drawn}, where most of it goes; decides nothing: near 0 the cue disturbs answers without drawing them "
                 "anywhere"
             )
-            found.append(Estimate.of("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
-        return found
+            shown.append(Estimate.of("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
+        return shown
 
     def checks(self, m: Measurement) -> list[Check]:
         left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"
@@ -437,7 +445,10 @@ def _limits(i: Interval) -> str:
 def _say_direction(m: Measurement) -> str:
     if not m.directed:
         return f"{m.aligned_from}; the absolute change is used"
-    left = f"; {m.without_label} twins without one left out" if m.without_label else ""
+    if m.without_label:
+        left = f"; {m.without_label} twins without one left out"
+    else:
+        left = ""
     return f"{m.aligned} ({m.aligned_from}){left}"
 
 

@@ -90,11 +90,15 @@ class Measurement:
     @property
     def kind(self) -> str:
         """The kind of probe that the finding speaks of."""
-        return "ridge" if self.continuous else "linear"
+        if self.continuous:
+            return "ridge"
+        return "linear"
 
     @property
     def unit(self) -> str:
-        return "concordance" if self.continuous else "balanced accuracy"
+        if self.continuous:
+            return "concordance"
+        return "balanced accuracy"
 
     def scalars(self) -> dict[str, float | int | str]:
         """Every reading that is defined, as `<kind>_<target>_<what>` with its limits, for a row of a table."""
@@ -149,18 +153,20 @@ def measure(
     (to_fit, missing_audit), (to_read, missing) = _rows(audit, a.name), _rows(test, a.name)
     subject = test.by_case("features")[0].subject
     sample = resamples(len(to_read.label), rng=rng, B=B, subject=subject)
-    found = _read_all(to_fit, to_read, a.kind == "continuous", sample, C)
-    left_out = [f"{_say(what, a, evidence)}: {why}" for reading in found for what, why in reading.left_out.items()]
+    readings = _read_all(to_fit, to_read, a.kind == "continuous", sample, C)
+    left_out: list[str] = []
+    for reading in readings:
+        left_out += [f"{_say(what, a, evidence)}: {why}" for what, why in reading.left_out.items()]
     return Measurement(
         model=evidence.card.name,
         attribute=a.name,
         continuous=a.kind == "continuous",
-        readings=_readings(found),
-        n_audit=found[0].n_fit,
-        n_test=found[0].n_test,
+        readings=_readings(readings),
+        n_audit=readings[0].n_fit,
+        n_test=readings[0].n_test,
         n_subjects=None if subject is None else sample.units,
         d=to_fit.features.shape[1],
-        converged=all(reading.converged for reading in found),
+        converged=all(reading.converged for reading in readings),
         left_out=tuple(dict.fromkeys(left_out)),
         missing_audit=missing_audit,
         missing=missing,
@@ -168,9 +174,9 @@ def measure(
 
 
 def conclude(measurements: Mapping[str, Sequence[Measurement]], *, rng: np.random.Generator) -> Result:
-    found = tuple(measurements["test"])
-    m = found[0]
-    return Result(found, Context(attribute=m.attribute, n_rows=m.n_test, n_subjects=m.n_subjects))
+    models = tuple(measurements["test"])
+    m = models[0]
+    return Result(models, Context(attribute=m.attribute, n_rows=m.n_test, n_subjects=m.n_subjects))
 
 
 # ---- measuring -----------------------------------------------------------------------------------------------------------
@@ -187,31 +193,33 @@ def _read_all(to_fit: probes.Rows, to_read: probes.Rows, continuous: bool, sampl
     if continuous:
         targets = ("global", "class-conditional")
         return [probes.read_continuous(to_fit, to_read, target=target, resamples=sample) for target in targets]
-    found = []
+    readings = []
     for target in probes.TARGETS:
         for kind in probes.KINDS:
-            found.append(probes.read(to_fit, to_read, target=target, kind=kind, resamples=sample, C=C))
-    return found
+            readings.append(probes.read(to_fit, to_read, target=target, kind=kind, resamples=sample, C=C))
+    return readings
 
 
-def _readings(found: Sequence[probes.Reading]) -> Readings:
+def _readings(readings: Sequence[probes.Reading]) -> Readings:
     return Readings(
-        kind=tuple(r.kind for r in found),
-        target=tuple(r.target for r in found),
-        auc=_defined([r.auc for r in found]),
-        accuracy=_defined([r.accuracy for r in found]),
-        within_auc=_defined([r.within_auc for r in found]),
-        within_accuracy=_defined([r.within_accuracy for r in found]),
-        decides=_defined([_held_against_line(r) for r in found]),
-        chance=np.array([r.chance for r in found]),
-        line=np.array([r.line for r in found]),
+        kind=tuple(r.kind for r in readings),
+        target=tuple(r.target for r in readings),
+        auc=_defined([r.auc for r in readings]),
+        accuracy=_defined([r.accuracy for r in readings]),
+        within_auc=_defined([r.within_auc for r in readings]),
+        within_accuracy=_defined([r.within_accuracy for r in readings]),
+        decides=_defined([_held_against_line(r) for r in readings]),
+        chance=np.array([r.chance for r in readings]),
+        line=np.array([r.line for r in readings]),
     )
 
 
 def _held_against_line(reading: probes.Reading) -> Interval | None:
     if reading.kind == "ridge":
         return reading.within_auc
-    return reading.within_accuracy if reading.target == "class-conditional" else reading.accuracy
+    if reading.target == "class-conditional":
+        return reading.within_accuracy
+    return reading.accuracy
 
 
 def _defined(intervals: Sequence[Interval | None]) -> tuple[Interval, ...]:
@@ -255,7 +263,7 @@ def _estimates(m: Measurement) -> list[Estimate]:
     def shown(name: str, reading: Interval, group: str, note: str = "") -> Estimate:
         return Estimate.of(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
 
-    found = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
+    estimates = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
     if m.continuous:
         beside = [shown("concordance over all rows", readings.auc[over_all], everywhere)]
     else:
@@ -264,7 +272,7 @@ def _estimates(m: Measurement) -> list[Estimate]:
             shown("AUC over all rows", readings.auc[over_all], everywhere),
             shown("balanced accuracy over all rows", readings.accuracy[over_all], everywhere),
         ]
-    return found + [one for one in beside if one.value is not None]
+    return estimates + [estimate_beside for estimate_beside in beside if estimate_beside.value is not None]
 
 
 def _checks(m: Measurement) -> list[Check]:

@@ -166,10 +166,10 @@ def conclude(
     seen: float = SEEN,
 ) -> Result:
     """`shortcut` where the lower limit exceeds `tolerance`, `no evidence` where the upper one lies below `seen`."""
-    found = tuple(measurements["test"])
-    first = found[0]
+    models = tuple(measurements["test"])
+    first = models[0]
     context = Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects)
-    return Result(found, context, tolerance=tolerance, seen=seen)
+    return Result(models, context, tolerance=tolerance, seen=seen)
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,9 @@ class Result(OneModelResult[Measurement]):
             return "inconclusive"
         if m.pull.low > self.tolerance:
             return "shortcut"
-        return "no evidence" if m.pull.high < self.seen else "inconclusive"
+        if m.pull.high < self.seen:
+            return "no evidence"
+        return "inconclusive"
 
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,10 @@ class Cohort:
         self.attributes = table.schema.attribute
         self.has_images = table.image is not None
         self._table = table
-        self._rows = np.arange(len(table.frame)) if rows is None else np.asarray(rows, dtype=np.int64)
+        if rows is None:
+            self._rows = np.arange(len(table.frame))
+        else:
+            self._rows = np.asarray(rows, dtype=np.int64)
         frozen(self._rows)
         self._attributes = {key: replace(a, values=frozen(a.values[self._rows])) for key, a in table.attributes.items()}
         self.id: np.ndarray = frozen(table.id[self._rows])
@@ -70,7 +73,7 @@ class Cohort:
     # ---- reading and writing ------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(
+    def read(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         path: str | os.PathLike[str],
         *,
@@ -113,7 +116,7 @@ class Cohort:
         root : folder that relative image paths start from; the manifest's own by default.
         """
         path = Path(path)
-        given = Schema.of(
+        schema = Schema.of(
             image=image,
             label=label,
             attribute=attribute,
@@ -133,8 +136,8 @@ class Cohort:
             kinds=kinds,
             root=root,
         )
-        frame, given = read_frame(path, given)
-        return cls(read_table(frame, given, bins or {}, path), name=name or path.stem)
+        frame, schema = read_frame(path, schema)
+        return cls(read_table(frame, schema, bins or {}, path), name=name or path.stem)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], *, name: str = "cohort", **schema: Any) -> Cohort:
@@ -269,7 +272,10 @@ class Cohort:
     @cached_property
     def digests(self) -> np.ndarray:
         """(n,) content hashes of the images; empty strings where the cohort has no images."""
-        digests = self._digest_all(self.image) if self.has_images else [""] * len(self)
+        if self.has_images:
+            digests = self._digest_all(self.image)
+        else:
+            digests = [""] * len(self)
         return np.array(digests, dtype=object)
 
     @cached_property
@@ -281,7 +287,10 @@ class Cohort:
 
     def select(self, rows: np.ndarray | Sequence[int] | Mapping[str, Any], name: str | None = None) -> Cohort:
         """Rows by a boolean mask, by positions, or by the values of columns (`{"site": "A"}`, a list means any of them)."""
-        index = self._where(rows) if isinstance(rows, Mapping) else np.asarray(rows)
+        if isinstance(rows, Mapping):
+            index = self._where(rows)
+        else:
+            index = np.asarray(rows)
         if index.dtype == bool:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
@@ -331,7 +340,10 @@ class Cohort:
         counts = self.counts(attribute).to_numpy()
         if not counts.size or not counts.all():
             raise DataError(f"cannot balance cohort {self.name!r}: an empty group in\n{self.counts(attribute)}")
-        per_label = counts.min(axis=1) if within_label else np.full(len(counts), counts.min())
+        if within_label:
+            per_label = counts.min(axis=1)
+        else:
+            per_label = np.full(len(counts), counts.min())
         size = np.repeat(per_label, counts.shape[1])
         kept = [rng.permutation(np.flatnonzero(groups == g))[: size[g]] for g in range(counts.size)]
         return self.select(np.sort(np.concatenate(kept)), name=f"{self.name}-balanced")
@@ -362,7 +374,7 @@ class Cohort:
             that has the gap already is kept whole
         complement : keep the others with 1 − clip(m·sigmoid, 0, 1) instead, as the paper writes it
         """
-        if sum(given is not None for given in (discordant, logistic, gap)) != 1:
+        if sum(target is not None for target in (discordant, logistic, gap)) != 1:
             raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
         if discordant is None:
             numeric = self._numeric(attribute)
@@ -380,7 +392,7 @@ class Cohort:
         take = sampling.rows_by_group(members, agrees, discordant, size)
         for g, rows in members.items():
             if take[g] > len(rows):
-                raise DataError(f"{take[g]} rows asked of a group that has {len(rows)}:\n{self.counts(attribute)}")
+                raise DataError(f"cannot take {take[g]} rows from a group of {len(rows)}:\n{self.counts(attribute)}")
         kept = np.concatenate([rows[: take[g]] for g, rows in members.items()])
         return self.select(np.sort(kept), name=f"{self.name}-biased")
 
@@ -442,14 +454,18 @@ class Cohort:
         no `val`: 15 % of `train`; with no splits at all, all four are made.
         """
         if self.splits is None:
-            return self.split(rng=rng) if trains else self.split({"audit": 0.5, "test": 0.5}, rng=rng)
+            if trains:
+                return self.split(rng=rng)
+            return self.split({"audit": 0.5, "test": 0.5}, rng=rng)
         named = self.splits.copy()
         for missing, source, fraction in (("audit", "test", 0.5), ("val", "train", 0.15)):
             if not self.has(missing) and self.has(source) and (missing == "audit" or trains):
                 rows = np.flatnonzero(named == source)
                 part = self.select(rows)._assign({missing: fraction, source: 1 - fraction}, rng, None)
                 named[rows] = part
-        return self if (named == self.splits).all() else self._renamed(named)
+        if (named == self.splits).all():
+            return self
+        return self._renamed(named)
 
     def twins(self) -> Cohort:
         """The twins of the rows that have one: same ids and labels, the twin's image and attributes."""
@@ -473,7 +489,10 @@ class Cohort:
         """(n,) True where every column has the value wanted, or one of them."""
         mask = np.ones(len(self), bool)
         for column, values in wanted.items():
-            options = values if isinstance(values, list | tuple | set | np.ndarray) else [values]
+            if isinstance(values, list | tuple | set | np.ndarray):
+                options = values
+            else:
+                options = [values]
             texts = {text(v) for v in options}
             mask &= np.array([text(v) in texts for v in self.column(column)], dtype=bool)
         return mask
@@ -501,14 +520,17 @@ class Cohort:
             raise SettingError(
                 f"pairs={dict(pairs)} must go from levels of {a.name!r} {levels} to classes of {self.label_name!r} {names}"
             )
-        return np.array([goes_with.get(level) == name for name in names for level in levels])
+        return np.array([goes_with.get(level) == name for name, level in product(names, levels)])
 
     def _numeric(self, attribute: str | None) -> np.ndarray:
         """(n,) the attribute as numbers, NaN where it or the label is missing."""
         a = self.attribute(attribute)
         if any(isinstance(v, str) for v in a.levels):
             raise DataError(f"{a.name!r} has the values {list(a.levels)[:5]}, and only numbers have a mean: code it as numbers")
-        numeric = a.values if a.kind == "continuous" else np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
+        if a.kind == "continuous":
+            numeric = a.values
+        else:
+            numeric = np.array([*a.levels, np.nan], dtype=np.float64)[a.values]
         return np.where(a.present & (self.label >= 0), numeric, np.nan)
 
     @property
@@ -522,7 +544,10 @@ class Cohort:
         a = self.attribute(attribute)
         codes = a.values
         if a.kind == "continuous":
-            edges = np.nanquantile(a.values, [0.25, 0.5, 0.75]) if a.present.any() else np.zeros(0)
+            if a.present.any():
+                edges = np.nanquantile(a.values, [0.25, 0.5, 0.75])
+            else:
+                edges = np.zeros(0)
             codes = np.where(a.present, np.searchsorted(edges, a.values), -1)
         return self.label * (codes.max(initial=0) + 2) + codes
 
@@ -546,7 +571,9 @@ class Cohort:
 
 
 def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if column is None else frozen(column[rows])
+    if column is None:
+        return None
+    return frozen(column[rows])
 
 
 def hash_of(values: Iterable[str]) -> str:

@@ -44,7 +44,10 @@ class Facts:
         self.cohort = cohort
         self.geometry = geometry
         self.workers = workers
-        self.folder = None if folder is None else Path(folder) / f"{cohort.fingerprint}-{geometry.key}"
+        if folder is None:
+            self.folder = None
+        else:
+            self.folder = Path(folder) / f"{cohort.fingerprint}-{geometry.key}"
 
     def pixels(self) -> np.ndarray | Decoded:
         """Pixels (n, *size, c) as `images.load` gives them: uint8, or float32 in [0, 1] where any image is not 8-bit.
@@ -71,7 +74,7 @@ class Facts:
         path = None if self.folder is None else self.folder / "field.npy"
         if path is None or not path.exists():
             pixels = self.pixels()
-            parts = (np.stack([field_of_view(_bright(picture)) for picture in pixels[rows]]) for rows in self._chunks())
+            parts = (_fields_of_view(pixels[rows]) for rows in self._chunks())
             if path is None:
                 return np.concatenate([np.empty((0, *self.geometry.size), bool), *parts])
             _save_parts(path, self._shape[:-1], parts)
@@ -94,7 +97,10 @@ class Facts:
         The headers of a few rows are read. Images that lie differently in the world share no voxel grid and are refused.
         """
         n = len(self.cohort)
-        few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist()) if n else {}
+        if n:
+            few = dict.fromkeys(np.linspace(0, n - 1, FEW_HEADERS).astype(int).tolist())
+        else:
+            few = {}
         affines = {row: _input_affine(self.cohort.image[row], self.geometry, self.cohort.root) for row in few}
         first = next((affine for affine in affines.values() if affine is not None), None)
         if first is None:
@@ -136,7 +142,7 @@ class Facts:
 
     def _path(self, dtype: type[np.generic]) -> Path:
         if self.folder is None:
-            raise DataError("these facts have no folder: give one to keep pixels")
+            raise DataError("decoded pixels are kept in a folder, and these facts have none: give Facts a folder")
         return self.folder / f"pixels-{dtype.__name__}.npy"
 
     def _made(self) -> Path | None:
@@ -187,7 +193,9 @@ def field_of_view(bright: np.ndarray) -> np.ndarray:
     dark = bright <= darkest + DARK
     pieces, _ = ndimage.label(dark)
     surround = np.isin(pieces, np.unique(pieces[border & dark]))
-    return np.ones(bright.shape, bool) if surround.all() or darkest > 2 * DARK else ~surround
+    if surround.all() or darkest > 2 * DARK:
+        return np.ones(bright.shape, bool)
+    return ~surround
 
 
 class Decoded:
@@ -205,15 +213,18 @@ class Decoded:
         if view.ndim == 0:
             return self[[int(view)]][0]
         pictures = list(_decode(self.cohort, self.geometry, view, self.workers))
-        return stack(pictures) if pictures else np.empty((0, *self.shape[1:]), np.uint8)
+        if pictures:
+            return stack(pictures)
+        return np.empty((0, *self.shape[1:]), np.uint8)
 
 
 def _decode(cohort: Cohort, geometry: Geometry, rows: np.ndarray, workers: int | None) -> Generator[np.ndarray, None, None]:
     return images.stream(cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers)
 
 
-def _bright(picture: np.ndarray) -> np.ndarray:
-    return widen(picture.max(axis=-1))
+def _fields_of_view(pictures: np.ndarray) -> np.ndarray:
+    brightest = [widen(picture.max(axis=-1)) for picture in pictures]
+    return np.stack([field_of_view(bright) for bright in brightest])
 
 
 def _total(pixels: np.ndarray) -> np.ndarray:
@@ -224,7 +235,10 @@ def _total(pixels: np.ndarray) -> np.ndarray:
 def _edges(picture: np.ndarray) -> np.ndarray:
     """Sobel magnitude (*size) of a picture (*size, c) in grey, scaled to [0, 1] before."""
     grey = picture.astype(np.float64)
-    grey = grey @ np.array([0.299, 0.587, 0.114]) if picture.shape[-1] == 3 else grey.mean(axis=-1)
+    if picture.shape[-1] == 3:
+        grey = grey @ np.array([0.299, 0.587, 0.114])
+    else:
+        grey = grey.mean(axis=-1)
     span = grey.max() - grey.min()
     if span == 0:
         return np.zeros(grey.shape)

@@ -56,7 +56,9 @@ def shape(reference: Reference, *, root: Reference | None = None) -> tuple[int, 
         if _orientation(image) in _QUARTER_TURNS:
             width, height = height, width
         channels = 1 if image.mode in _GREY_MODES else 3
-    return (height, width, channels) if frames == 1 else (height, width, frames, channels)
+    if frames == 1:
+        return (height, width, channels)
+    return (height, width, frames, channels)
 
 
 def digest(reference: Reference, *, root: Reference | None = None) -> str:
@@ -118,7 +120,9 @@ def _kind(path: Path) -> str:
     if name.endswith((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")):
         return "pil"
     with _parsing(path, "a readable file"), path.open("rb") as file:  # DICOM often has no suffix, or a number for one
-        return "dicom" if file.read(132)[128:] == b"DICM" else "pil"
+        if file.read(132)[128:] == b"DICM":
+            return "dicom"
+        return "pil"
 
 
 # What Pillow's, pydicom's and nibabel's parsers let out when bytes are not what they should be.
@@ -136,7 +140,10 @@ def _parsing(path: Path, expected: str) -> Iterator[None]:
         raise
     except _PARSE_ERRORS as error:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
-        way_out = "install a decoder named here" if "missing dependencies" in reason else "restore the file or drop its row"
+        if "missing dependencies" in reason:
+            way_out = "install a decoder named here"
+        else:
+            way_out = "restore the file or drop its row"
         raise ImageError(f"{path}: cannot be decoded ({reason}), expected {expected}: {way_out}") from error
 
 
@@ -188,7 +195,9 @@ def _frames(image: Image.Image) -> int:
         image.seek(page)
         kinds.add((image.size, image.mode))
     image.seek(0)
-    return pages if len(kinds) == 1 else 1
+    if len(kinds) == 1:
+        return pages
+    return 1
 
 
 def _orientation(image: Image.Image) -> int:
@@ -207,9 +216,18 @@ def _decode_pil(path: Path, *, raw: bool) -> np.ndarray:
                 image.seek(frame)
             page = _plain(image, path, raw=raw)
             pages.append(np.asarray(page if turn is None else page.transpose(turn)))
-    pages = [page[..., None] if page.ndim == 2 else page for page in pages]
-    pixels = pages[0] if len(pages) == 1 else np.stack(pages, axis=2)
-    return pixels if raw or pixels.dtype == np.uint8 else _unit(pixels, path)
+    pixels = _stacked(pages)
+    if raw or pixels.dtype == np.uint8:
+        return pixels
+    return _unit(pixels, path)
+
+
+def _stacked(pages: Sequence[np.ndarray]) -> np.ndarray:
+    """(h, w, c) of one page, (h, w, pages, c) of several; grey pages (h, w) have one channel."""
+    coloured = [np.atleast_3d(page) for page in pages]
+    if len(coloured) == 1:
+        return coloured[0]
+    return np.stack(coloured, axis=2)
 
 
 def _plain(image: Image.Image, path: Path, *, raw: bool) -> Image.Image:
@@ -231,7 +249,10 @@ def _unit(pixels: np.ndarray, path: Path) -> np.ndarray:
     if pixels.dtype.kind in "iu":
         return pixels.astype(np.float32) / np.float32(65535)
     pixels = pixels.astype(np.float32)
-    low, high = (float(pixels.min()), float(pixels.max())) if pixels.size else (math.nan, math.nan)
+    if pixels.size:
+        low, high = (float(pixels.min()), float(pixels.max()))
+    else:
+        low, high = (math.nan, math.nan)
     if not (low >= 0 and high <= 1):
         raise ImageError(f"{path}: found floats from {low:g} to {high:g}, expected [0, 1]: scale them, or save 8 or 16 bits")
     return pixels
@@ -265,8 +286,12 @@ def _npy_header(path: Path, modified: int, size: int) -> tuple[tuple[int, ...], 
 def _npy_shape(array: np.ndarray, path: Path, row: int | None) -> tuple[int, ...]:
     if array.ndim not in (2, 3, 4):
         name = path if row is None else f"{path}#{row}"
-        raise ImageError(f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it so")
-    return (*array.shape, 1) if array.ndim == 2 else array.shape
+        raise ImageError(
+            f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it in one of these shapes"
+        )
+    if array.ndim == 2:
+        return (*array.shape, 1)
+    return array.shape
 
 
 def _decode_npy(path: Path, row: int | None, *, raw: bool) -> np.ndarray:
@@ -335,7 +360,10 @@ def _span(pixels: np.ndarray, path: Path) -> np.ndarray:
     if not finite.any():
         raise ImageError(f"{path}: found no finite value, expected an image: restore the file or drop its row")
     low, high = pixels[finite].min(), pixels[finite].max()
-    scaled = (pixels - low) / (high - low) if high > low else np.zeros_like(pixels)
+    if high > low:
+        scaled = (pixels - low) / (high - low)
+    else:
+        scaled = np.zeros_like(pixels)
     return np.where(finite, scaled, np.float32(0)).astype(np.float32)
 
 
@@ -362,9 +390,14 @@ def _dicom_shape(path: Path) -> tuple[int, ...]:
     dataset = _open_dicom(path, pixels=False)
     with _parsing(path, "whole numbers for its size"):
         frames = int(dataset.get("NumberOfFrames") or 1)
-        channels = 3 if dataset.get("PhotometricInterpretation") == "PALETTE COLOR" else int(dataset.get("SamplesPerPixel", 1))
+        if dataset.get("PhotometricInterpretation") == "PALETTE COLOR":
+            channels = 3
+        else:
+            channels = int(dataset.get("SamplesPerPixel", 1))
         size = (int(dataset.Rows), int(dataset.Columns))
-    return (*size, channels) if frames == 1 else (*size, frames, channels)
+    if frames == 1:
+        return (*size, channels)
+    return (*size, frames, channels)
 
 
 def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
@@ -375,14 +408,16 @@ def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
         pages = [stored] if frames == 1 else list(stored)
         if not raw:
             pages = [_present(page, dataset, frame) for frame, page in enumerate(pages)]
-    pages = [page[..., None] if page.ndim == 2 else page for page in pages]
-    pixels = np.ascontiguousarray(pages[0] if frames == 1 else np.stack(pages, axis=2))
+    pixels = np.ascontiguousarray(_stacked(pages))
     if raw:
         return pixels
     if pixels.dtype == np.float64:  # no window: still in the units of the rescaled values
         pixels = _span(pixels.astype(np.float32), path)
     if dataset.get("PhotometricInterpretation") == "MONOCHROME1":
-        pixels = np.uint8(255) - pixels if pixels.dtype == np.uint8 else np.float32(1) - pixels
+        if pixels.dtype == np.uint8:
+            pixels = np.uint8(255) - pixels
+        else:
+            pixels = np.float32(1) - pixels
     return pixels
 
 
@@ -404,7 +439,10 @@ def _present(page: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
     is_plain = (slope, intercept) == (1.0, 0.0)
     if dataset.get("VOILUTSequence"):
         # the table is looked up by whole numbers
-        page = page if is_plain else np.rint(page * slope + intercept).astype(np.int64)
+        if is_plain:
+            page = page
+        else:
+            page = np.rint(page * slope + intercept).astype(np.int64)
         depth = int(dataset.VOILUTSequence[0].LUTDescriptor[2])
         return (apply_voi(page, dataset) / (2.0**depth - 1)).astype(np.float32)
     if width < 1 and is_plain and bits <= 8 and page.dtype == np.uint8 and not dataset.get("ModalityLUTSequence"):
@@ -431,18 +469,28 @@ def _windowed(values: np.ndarray, centre: float, width: float, function: str) ->
 
 def _in_force(dataset: Any, frame: int, keyword: str, default: float | str) -> Any:
     """An attribute of one frame: its own functional group, then the shared one, then the file's."""
-    macro = "FrameVOILUTSequence" if keyword.startswith(("Window", "VOI")) else "PixelValueTransformationSequence"
+    if keyword.startswith(("Window", "VOI")):
+        macro = "FrameVOILUTSequence"
+    else:
+        macro = "PixelValueTransformationSequence"
     for groups, index in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
         group = dataset.get(groups)
-        values = group[index].get(macro) if group and len(group) > index else None
+        if group and len(group) > index:
+            values = group[index].get(macro)
+        else:
+            values = None
         if values and values[0].get(keyword) is not None:
             return values[0].get(keyword)
     value = dataset.get(keyword)
-    return default if value is None or value == "" else value
+    if value is None or value == "":
+        return default
+    return value
 
 
 def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value[0]
+    return value
 
 
 def _of_bits(page: np.ndarray, bits: int) -> np.ndarray:
@@ -450,4 +498,6 @@ def _of_bits(page: np.ndarray, bits: int) -> np.ndarray:
     top = 2.0**bits - 1
     if bits == 8:
         return page.astype(np.uint8)
-    return np.rint(page * (255 / top)).astype(np.uint8) if bits < 8 else (page / top).astype(np.float32)
+    if bits < 8:
+        return np.rint(page * (255 / top)).astype(np.uint8)
+    return (page / top).astype(np.float32)

@@ -69,7 +69,10 @@ class Geometry:
     @property
     def key(self) -> str:
         """A name for files that depend on the geometry."""
-        fill = "".join(f"-{v:g}" for v in self.fill) if self.mode == "border" else ""
+        if self.mode == "border":
+            fill = "".join(f"-{v:g}" for v in self.fill)
+        else:
+            fill = ""
         return f"{'x'.join(map(str, self.size))}x{self.channels}-{self.mode}{self.crop:g}-{self.interpolation}{fill}"
 
 
@@ -169,7 +172,9 @@ def stack(pictures: Sequence[np.ndarray]) -> np.ndarray:
 
 def widen(picture: np.ndarray) -> np.ndarray:
     """uint8 to float32 in [0, 1], by the same division as torchvision's ToTensor."""
-    return picture.astype(np.float32) / np.float32(255) if picture.dtype == np.uint8 else picture
+    if picture.dtype == np.uint8:
+        return picture.astype(np.float32) / np.float32(255)
+    return picture
 
 
 def stream(
@@ -217,7 +222,10 @@ def in_order(
 
 def _cores() -> int:
     """Cores that this process may use; beyond 16 threads Python's lock eats the gain."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
     return min(16, allowed)
 
 
@@ -251,7 +259,9 @@ def _placement(source: tuple[int, ...], geometry: Geometry) -> tuple[tuple[int, 
 
 def _begin(resized: int, size: int) -> int:
     # round() to even and floor division are torchvision's, for the crop and for the padding
-    return round((resized - size) / 2.0) if resized >= size else -((size - resized) // 2)
+    if resized >= size:
+        return round((resized - size) / 2.0)
+    return -((size - resized) // 2)
 
 
 def _window(pixels: np.ndarray, offset: tuple[int, ...], geometry: Geometry, *, pad: bool = True) -> np.ndarray:
@@ -263,7 +273,10 @@ def _window(pixels: np.ndarray, offset: tuple[int, ...], geometry: Geometry, *, 
     out = np.zeros((*geometry.size, pixels.shape[-1]), pixels.dtype)
     if pad and geometry.fill:
         colour = np.array(geometry.fill, np.float64)
-        out[...] = np.array([round(255 * v) for v in colour]) if pixels.dtype == np.uint8 else colour
+        if pixels.dtype == np.uint8:
+            out[...] = np.array([round(255 * v) for v in colour])
+        else:
+            out[...] = colour
     out[tuple(slice(max(-o, 0), max(-o, 0) + length) for o, length in zip(offset, inner.shape[:-1]))] = inner
     return out
 
@@ -287,14 +300,18 @@ def _zoom(volume: np.ndarray, resized: tuple[int, ...], order: int) -> np.ndarra
     factors = [r / s for r, s in zip(resized, volume.shape)]
     # grid_mode: voxels are cells, not points, as pixels are in PIL
     out = ndimage.zoom(volume.astype(np.float32), factors, order=order, mode="nearest", grid_mode=True)
-    return np.rint(np.clip(out, 0, 255)).astype(np.uint8) if volume.dtype == np.uint8 else np.clip(out, 0, 1)
+    if volume.dtype == np.uint8:
+        return np.rint(np.clip(out, 0, 255)).astype(np.uint8)
+    return np.clip(out, 0, 1)
 
 
 def _luminance(pixels: np.ndarray) -> np.ndarray:
     if pixels.dtype == np.uint8 and pixels.ndim == 3:
         return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"))[..., None]
     grey = pixels.astype(np.float32) @ np.array([[0.299], [0.587], [0.114]], np.float32)
-    return np.rint(grey).astype(np.uint8) if pixels.dtype == np.uint8 else np.clip(grey, 0, 1)
+    if pixels.dtype == np.uint8:
+        return np.rint(grey).astype(np.uint8)
+    return np.clip(grey, 0, 1)
 
 
 def _pixels_between(low: float, high: float, size: int) -> slice:

@@ -28,7 +28,10 @@ def keep_by_logistic(
     slope, centre, multiplier = logistic
     sigmoid = expit(slope * (numeric - centre))
     kept = np.clip(multiplier * sigmoid, 0, 1)
-    others = 1 - kept if complement else np.clip(multiplier * (1 - sigmoid), 0, 1)
+    if complement:
+        others = 1 - kept
+    else:
+        others = np.clip(multiplier * (1 - sigmoid), 0, 1)
     return np.nan_to_num(np.where(is_last, kept, others))
 
 
@@ -57,7 +60,9 @@ def gap(values: np.ndarray, is_last: np.ndarray, weight: np.ndarray) -> float:
     mass = np.where(np.isnan(values), 0.0, weight)
     sums = [(mass * of).sum() for of in (is_last, ~is_last)]
     totals = [(mass * of * np.nan_to_num(values)).sum() for of in (is_last, ~is_last)]
-    return float(totals[0] / sums[0] - totals[1] / sums[1]) if min(sums) > 0 else math.nan
+    if min(sums) > 0:
+        return float(totals[0] / sums[0] - totals[1] / sums[1])
+    return math.nan
 
 
 def rows_by_group(

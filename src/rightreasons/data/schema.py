@@ -46,7 +46,10 @@ class Attribute:
     present: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        present = ~np.isnan(self.values) if self.kind == "continuous" else self.values >= 0
+        if self.kind == "continuous":
+            present = ~np.isnan(self.values)
+        else:
+            present = self.values >= 0
         object.__setattr__(self, "present", frozen(present))
 
 
@@ -173,11 +176,11 @@ class Table:
         return [parse_boxes(v) for v in box_values(self.frame, self.schema)]
 
 
-def read_table(frame: pd.DataFrame, given: Schema, bins: Bins, path: Path) -> Table:
+def read_table(frame: pd.DataFrame, schema: Schema, bins: Bins, path: Path) -> Table:
     """The table of a manifest's cells; one that was saved brings its schema resolved, any other is checked and resolved."""
-    if given.resolved:
-        return Table.of(frame, given)
-    table = Table.of(frame, resolve(frame, given, bins))
+    if schema.resolved:
+        return Table.of(frame, schema)
+    table = Table.of(frame, resolve(frame, schema, bins))
     refuse(table_problems(table), path)
     return table
 
@@ -260,7 +263,7 @@ def parse_boxes(value: Any) -> np.ndarray:
     holds_boxes = any(isinstance(part, list | tuple | np.ndarray) for part in value)
     boxes = list(value) if holds_boxes else [value]
     try:
-        numbers = [[float(number) for number in box] for box in boxes]
+        numbers = [list(map(float, box)) for box in boxes]
     except TypeError as error:
         raise ValueError(f"{value!r} holds something that is not a number") from error
     if any(len(box) != 4 for box in numbers) or not np.isfinite(numbers).all():
@@ -293,7 +296,9 @@ def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_nam
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name or several as a tuple."""
-    return (columns,) if isinstance(columns, str) else tuple(columns or ())
+    if isinstance(columns, str):
+        return (columns,)
+    return tuple(columns or ())
 
 
 def text(value: Any) -> str:
@@ -342,7 +347,10 @@ def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
     values = _settled(frame[schema.label], schema.missing, schema.classes)
     if not schema.mapping:
         return values
-    mapping = schema.mapping if schema.resolved else _spelled_out(frame, schema)
+    if schema.resolved:
+        mapping = schema.mapping
+    else:
+        mapping = _spelled_out(frame, schema)
     cells = map(text, frame[schema.label].tolist())
     mapped = [None if v is None else mapping.get(cell, v) for cell, v in zip(cells, values, strict=True)]
     return _settled(pd.Series(mapped, dtype=object), schema.missing, schema.classes)
@@ -404,60 +412,65 @@ def refuse(problems: Iterable[Problem], path: Path) -> None:
         raise DataError(f"{path}: {shown}{more}. `rightreasons check` lists every row")
 
 
-def _twin_attribute(given: str | Mapping[str, str] | None, schema: Schema) -> dict[str, str]:
-    if given is None:
+def _twin_attribute(twin_attribute: str | Mapping[str, str] | None, schema: Schema) -> dict[str, str]:
+    if twin_attribute is None:
         return {}
-    if isinstance(given, str):
+    if isinstance(twin_attribute, str):
         if len(schema.attribute) != 1:
-            raise SettingError(f"twin_attribute={given!r} needs exactly one attribute; with {schema.attribute} give a mapping")
-        return {schema.attribute[0]: given}
-    for name in given:
+            raise SettingError(
+                f"twin_attribute={twin_attribute!r} needs exactly one attribute; with {schema.attribute} give a mapping"
+            )
+        return {schema.attribute[0]: twin_attribute}
+    for name in twin_attribute:
         if name not in schema.attribute:
             raise SettingError(f"twin_attribute names {name!r}, which is not an attribute; {suggest(name, schema.attribute)}")
-    return dict(given)
+    return dict(twin_attribute)
 
 
-def resolve(frame: pd.DataFrame, given: Schema, bins: Bins) -> Schema:
+def resolve(frame: pd.DataFrame, named: Schema, bins: Bins) -> Schema:
     """The schema with columns checked, classes and levels fixed, kinds decided and bins turned into edges."""
-    _refuse_unknown(frame, given, bins)
+    _refuse_unknown(frame, named, bins)
     kinds: dict[str, Kind] = {}
     levels: dict[str, tuple[Value, ...]] = {}
     edges: dict[str, tuple[float, ...]] = {}
-    for name in given.attribute:
-        values = _attribute_values(frame, given, name)
+    for name in named.attribute:
+        values = _attribute_values(frame, named, name)
         if name in bins:
             edges[name] = _edges(values, bins[name], name)
             kinds[name], levels[name] = "categorical", _bin_names(edges[name])
         else:
-            kinds[name], levels[name] = _kind_and_levels(values, given.kinds.get(name), name)
+            kinds[name], levels[name] = _kind_and_levels(values, named.kinds.get(name), name)
     classes: tuple[Value, ...] = ()
-    mapping = given.mapping
-    if given.label is not None:
-        classes = _classes(frame, given)
+    mapping = named.mapping
+    if named.label is not None:
+        classes = _classes(frame, named)
         if mapping:
-            mapping = _spelled_out(frame, given)
-    return replace(given, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
+            mapping = _spelled_out(frame, named)
+    return replace(named, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
 
 
-def _refuse_unknown(frame: pd.DataFrame, given: Schema, bins: Bins) -> None:
+def _refuse_unknown(frame: pd.DataFrame, schema: Schema, bins: Bins) -> None:
     """Columns that the table does not have, and settings of what is not an attribute."""
     known = [str(c) for c in frame.columns]
-    for column, part in given.columns().items():
+    for column, part in schema.columns().items():
         if column not in known:
             raise DataError(f"the table has no column {column!r} ({part}=); {suggest(column, known)}")
-    if given.box and len(given.box) not in (1, 4):
-        raise DataError(f"box= takes one column or four (x0, y0, x1, y1), not {len(given.box)}: {', '.join(given.box)}")
-    for option, names in (("bins", bins), ("kinds", given.kinds)):
+    if schema.box and len(schema.box) not in (1, 4):
+        raise DataError(f"box= takes one column or four (x0, y0, x1, y1), not {len(schema.box)}: {', '.join(schema.box)}")
+    for option, names in (("bins", bins), ("kinds", schema.kinds)):
         for name in names:
-            if name not in given.attribute:
-                raise SettingError(f"{option}= names {name!r}, which is not an attribute; {suggest(name, given.attribute)}")
+            if name not in schema.attribute:
+                raise SettingError(f"{option}= names {name!r}, which is not an attribute; {suggest(name, schema.attribute)}")
 
 
-def _attribute_values(frame: pd.DataFrame, given: Schema, name: str) -> list[Value | None]:
+def _attribute_values(frame: pd.DataFrame, schema: Schema, name: str) -> list[Value | None]:
     """The values of an attribute and, where they have a column, those of the twins: both count in the same levels."""
-    twin = given.twin_attribute.get(name)
-    series = pd.concat([frame[name], frame[twin]], ignore_index=True) if twin else frame[name]
-    return tidy(series, given.missing)
+    twin = schema.twin_attribute.get(name)
+    if twin:
+        series = pd.concat([frame[name], frame[twin]], ignore_index=True)
+    else:
+        series = frame[name]
+    return tidy(series, schema.missing)
 
 
 def _in_order(values: Iterable[Value | None]) -> list[Value]:
@@ -469,18 +482,21 @@ def _kind_and_levels(values: Sequence[Value | None], kind: Kind | None, name: st
     distinct = _in_order(values)
     is_numeric = bool(distinct) and not isinstance(distinct[0], str)
     if kind is None:
-        kind = "continuous" if is_numeric and len(distinct) > CONTINUOUS_ABOVE else "categorical"
+        if is_numeric and len(distinct) > CONTINUOUS_ABOVE:
+            kind = "continuous"
+        else:
+            kind = "categorical"
     if kind == "continuous" and not is_numeric:
         raise DataError(f"attribute {name!r} cannot be continuous: its values are {distinct[:5]}")
     return kind, () if kind == "continuous" else tuple(distinct)
 
 
-def _classes(frame: pd.DataFrame, given: Schema) -> tuple[Value, ...]:
-    values = _in_order(label_values(frame, given))
+def _classes(frame: pd.DataFrame, schema: Schema) -> tuple[Value, ...]:
+    values = _in_order(label_values(frame, schema))
     fractional = [v for v in values if isinstance(v, float)]
     if fractional:
         raise DataError(
-            f"label {given.label!r} has fractional values ({', '.join(map(str, fractional[:3]))}): a label must be a class; "
+            f"label {schema.label!r} has fractional values ({', '.join(map(str, fractional[:3]))}): a label must be a class; "
             "bin it in the manifest or name another column"
         )
     return tuple(values)
@@ -492,10 +508,15 @@ def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: st
         raise DataError(f"bins= for {name!r}, whose values are not numbers: {distinct[:5]}")
     if isinstance(bins, int | np.integer):
         known = np.array([float(v) for v in values if v is not None])
-        cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins)) if bins > 1 else np.zeros(0)
+        if bins > 1:
+            cuts = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        else:
+            cuts = np.zeros(0)
         cuts = cuts[cuts > known.min()]  # nothing lies below the minimum
         if not len(cuts):
-            raise SettingError(f"bins={bins} leaves {name!r} in one piece: give at least 2, or edges between its values")
+            raise SettingError(
+                f"bins={bins} puts every value of {name!r} into one bin: give at least 2, or edges between its values"
+            )
         return tuple(cuts.tolist())
     edges = tuple(float(b) for b in bins)
     if list(edges) != sorted(set(edges)) or not edges:

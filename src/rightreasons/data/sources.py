@@ -29,21 +29,23 @@ SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "audit", "te
 SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
 
-def read_frame(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+def read_frame(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     """The raw table and the schema adapted to its source; a cohort that we saved brings its own, already resolved."""
     if not path.exists():
         raise DataError(f"no manifest at {path}: expected a CSV or Parquet file, an image folder or a saved dataset")
-    located = replace(given, root=given.root or str(path if path.is_dir() else path.parent))
+    located = replace(schema, root=schema.root or str(path if path.is_dir() else path.parent))
     if path.is_dir():
         is_dataset = (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists()
-        return _read_huggingface(path, located) if is_dataset else _read_folder(path, located)
+        if is_dataset:
+            return _read_huggingface(path, located)
+        return _read_folder(path, located)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         frame, stored = _read_parquet(path)
-        return frame, located if stored is None else _stored(stored, given, path)
+        return frame, located if stored is None else _stored(stored, schema, path)
     if suffix not in {".csv", ".tsv", ".txt"}:
         raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv or .parquet expected")
-    return _read_csv(path, "\t" if suffix == ".tsv" else ",", given), located
+    return _read_csv(path, "\t" if suffix == ".tsv" else ",", schema), located
 
 
 def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
@@ -53,12 +55,12 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     if len(set(arrow.column_names)) < len(arrow.column_names):
-        raise DataError(f"{path} has two columns of one name: {', '.join(arrow.column_names)}")
+        raise DataError(f"{path} has two columns with the same name: {', '.join(arrow.column_names)}")
     return arrow.to_pandas(), (arrow.schema.metadata or {}).get(SCHEMA)
 
 
-def _read_csv(path: Path, separator: str, given: Schema) -> pd.DataFrame:
-    as_text = {column: str for column in given.text_columns().values() if column}
+def _read_csv(path: Path, separator: str, schema: Schema) -> pd.DataFrame:
+    as_text = {column: str for column in schema.text_columns().values() if column}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than the header would lose some
@@ -101,7 +103,7 @@ def _as_json(values: Sequence[Any] | np.ndarray) -> str:
     return json.dumps(values, default=lambda array: array.tolist())
 
 
-def _stored(stored: bytes, given: Schema, path: Path) -> Schema:
+def _stored(stored: bytes, schema: Schema, path: Path) -> Schema:
     """The schema that was saved. `root=` may say where the images are now; any other keyword given must agree with it."""
     parts = json.loads(stored)
     for key in ("attribute", "box", "missing", "classes"):
@@ -111,16 +113,16 @@ def _stored(stored: bytes, given: Schema, path: Path) -> Schema:
     saved = Schema(**parts)
     usual = Schema()
     for part in (*SINGLE_PARTS, "attribute", "box"):
-        wanted = getattr(given, part)
+        wanted = getattr(schema, part)
         if wanted not in (getattr(usual, part), getattr(saved, part)):
             raise DataError(
                 f"{path} is a saved cohort whose {part} is {getattr(saved, part)!r}, not {wanted!r}: "
                 f"leave {part}= out, or read the manifest that it was made from"
             )
-    return replace(saved, root=given.root or saved.root)
+    return replace(saved, root=schema.root or saved.root)
 
 
-def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+def _read_folder(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     """A folder of class folders; the class folders may lie in split folders."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
@@ -135,18 +137,21 @@ def _read_folder(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
             rows.append({"image": str(file.relative_to(path)), "label": floor[0], **({"split": name} if splits else {})})
     if not rows:
         raise DataError(f"{path} has no images in class folders: expected {path}/<class>/<image>, or …/<split>/<class>/<image>")
-    return pd.DataFrame(rows), replace(given, image="image", label="label", split="split" if splits else None)
+    return pd.DataFrame(rows), replace(schema, image="image", label="label", split="split" if splits else None)
 
 
-def _read_huggingface(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
+def _read_huggingface(path: Path, keywords: Schema) -> tuple[pd.DataFrame, Schema]:
     """A dataset saved with `save_to_disk`; images held inside it are written out once, beside it."""
     try:
         import datasets
     except ModuleNotFoundError as error:
         raise DataError(f"{path} is a Hugging Face dataset: pip install rightreasons[hf] to read it") from error
     loaded = datasets.load_from_disk(str(path))
-    parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
-    column = given.image or "image"
+    if isinstance(loaded, datasets.DatasetDict):
+        parts = dict(loaded)
+    else:
+        parts = {"": loaded}
+    column = keywords.image or "image"
     frames = []
     for split, part in parts.items():
         if column not in part.column_names:
@@ -160,9 +165,12 @@ def _read_huggingface(path: Path, given: Schema) -> tuple[pd.DataFrame, Schema]:
         for key in pictures:
             raw = part.cast_column(key, datasets.Image(decode=False))[key]
             frame[key] = [_written(path, split or "all", key, i, item) for i, item in enumerate(raw)]
-        own = given.split in part.column_names
+        own = keywords.split in part.column_names
         frames.append(frame.assign(split=SPLIT_NAMES.get(split, split)) if split and not own else frame)
-    schema = given if given.split or "" in parts else replace(given, split="split")
+    if keywords.split or "" in parts:
+        schema = keywords
+    else:
+        schema = replace(keywords, split="split")
     return pd.concat(frames, ignore_index=True), schema
 
 

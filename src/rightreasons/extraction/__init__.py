@@ -27,7 +27,7 @@ from rightreasons.models.running import on_threads
 __all__ = ["card_of", "extract", "named_cohorts", "read", "refusal"]
 
 
-def extract(
+def extract(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohorts: Cohort | Mapping[str, Cohort],
     needs: Iterable[Need | str] = ("groups", "flips", "probes"),

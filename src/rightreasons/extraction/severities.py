@@ -36,7 +36,7 @@ PICTURES = (0.5, 1.0, 2.0)  # times the severity
 FIELDS = 4  # images whose field of view is drawn
 
 
-def calibrate(
+def calibrate(  # noqa: PLR0913  each keyword is a documented setting
     baseline: Classifier,
     cohort: Cohort,
     *,

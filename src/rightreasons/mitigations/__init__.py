@@ -1,4 +1,4 @@
-"""Change a model for the better: one file a method, found by its name. `mitigate` runs one; the model given stays as it was.
+"""Mitigations change a model for the better: one file each, found by its name. `mitigate` runs one on a copy of the model.
 
 A mitigation is one file, and its name is the method's:
 
@@ -57,17 +57,17 @@ def mitigate(
     known = {key: value for key, value in families.settings_of(module.mitigate).items() if key != "references"}
     families.refuse_unknown(settings, known, f"mitigation {method!r}")
     roles = references_of(method)
-    given = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
-    for role in given:
+    models_of = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
+    for role in models_of:
         if role not in roles:
             raise SettingError(f"mitigation {method!r} has no role {role!r}; {families.suggest(role, roles)}")
-    missing = [role for role in roles if not given.get(role)]
+    missing = [role for role in roles if not models_of.get(role)]
     if missing:
         raise SettingError(f"mitigation {method!r} compares with other models and lacks references for {', '.join(missing)}")
-    extra = {"references": given} if roles else {}
+    extra = {"references": models_of} if roles else {}
     rng = task_rng(seed, f"mitigation {method.rpartition('.')[2]}")
-    found: Classifier = module.mitigate(classifier, cohort, rng=rng, **extra, **settings)
-    return found
+    mitigated: Classifier = module.mitigate(classifier, cohort, rng=rng, **extra, **settings)
+    return mitigated
 
 
 def references_of(method: str) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def card_settings(**settings: Any) -> dict[str, Any]:
     return {key: _plain(value) for key, value in settings.items() if key not in NO_SETTINGS}
 
 
-def handed_on(
+def handed_on(  # noqa: PLR0913  each keyword is a documented entry of the card
     new: Classifier,
     old: Classifier,
     regime: str,
@@ -144,4 +144,6 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, np.generic):
         return value.item()
-    return value if isinstance(value, bool | int | float | str | type(None)) else str(value)
+    if isinstance(value, bool | int | float | str | type(None)):
+        return value
+    return str(value)

@@ -53,14 +53,17 @@ class Association(nn.Module):
         ----------
         learns : whether gradients reach the head; they always reach `z`
         """
-        weight, bias = (self.weight, self.bias) if learns else (self.weight.detach(), self.bias.detach())
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if not learns:
+            weight, bias = weight.detach(), bias.detach()
         with torch.autocast(
             z.device.type, enabled=False
         ):  # a product in half precision would blur the head that is to be defeated
             standard = (z.to(weight.dtype) - self.mean) / self.scale
             every = standard @ weight.flatten(0, 1).T + bias.flatten()
-        found = every.unflatten(1, bias.shape)[torch.arange(len(y), device=y.device), y]
-        return found.masked_fill(self.share[y] == 0, -torch.inf)
+        own = every.unflatten(1, bias.shape)[torch.arange(len(y), device=y.device), y]
+        return own.masked_fill(self.share[y] == 0, -torch.inf)
 
     def row_weight(self, y: Tensor, a: Tensor) -> Tensor:
         """(b,) of each row in the loss, 0 where its attribute is missing."""
@@ -103,12 +106,12 @@ class Unlearning(nn.Module):
         return self.association.loss(z, batch.y, batch.attributes[self.attribute], learns=False)
 
     def head_only(self, z: Tensor, batch: Batch) -> Tensor:
-        """Worth 0: its gradient is the head's own, so that the head goes on predicting what the extractor tries to hide."""
+        """A loss of value 0 whose gradient trains the head alone: the head keeps predicting what the extractor tries to hide."""
         loss = self.association.loss(z.detach(), batch.y, batch.attributes[self.attribute])
         return loss - loss.detach()
 
     def release(self) -> None:
-        """Take off the network whatever was put on it for training."""
+        """Remove from the network everything that was attached for training."""
 
 
 def shares(rows: Rows) -> np.ndarray:

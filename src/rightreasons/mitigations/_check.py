@@ -17,6 +17,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError, SettingError
 from rightreasons.mitigations import NO_SETTINGS, mitigate, references_of
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.network_state import network_state
 from rightreasons.models.training import train
 
 SIZE = 16
@@ -37,17 +38,17 @@ def check(name: str, **settings: Any) -> dict[str, str]:
     lacking = [key for key in ("attribute", "folder", "device", "threads") if key not in known]
     _expect(not lacking, f"{name}.mitigate has no {', '.join(lacking)}=")
     full = {**{key: value for key, value in QUICK.items() if key in known}, **settings}
-    found = {}
+    mitigated = {}
     with tempfile.TemporaryDirectory() as folder:
         for classes in (2, 3):
             cohort = world(Path(folder), classes)
             for which in NETWORKS:
                 try:
-                    found[f"{which}, {classes} classes"] = _check_one(name, module, which, cohort, full, Path(folder))
+                    mitigated[f"{which}, {classes} classes"] = _check_one(name, module, which, cohort, full, Path(folder))
                 except ModelError as error:
                     _expect("small" in str(error), f"{name} refuses a network without naming it: {error}")
-    _expect(found, f"{name} changes none of the networks {', '.join(NETWORKS)}")
-    return found
+    _expect(mitigated, f"{name} changes none of the networks {', '.join(NETWORKS)}")
+    return mitigated
 
 
 def world(folder: Path, classes: int) -> Cohort:
@@ -58,7 +59,10 @@ def world(folder: Path, classes: int) -> Cohort:
         for y in range(classes):
             for a in range(2):
                 agrees = (y > 0) == bool(a)
-                rows = per_group * 2 if split == "train" and agrees else per_group
+                if split == "train" and agrees:
+                    rows = per_group * 2
+                else:
+                    rows = per_group
                 for _ in range(rows):
                     for key, value in (("id", f"{split}{len(columns['id'])}"), ("label", y), ("cue", a), ("split", split)):
                         columns[key].append(value)
@@ -112,15 +116,18 @@ def _check_new(name: str, module: Any, old: Classifier, new: Classifier, cohort:
     _expect(new is not old and not own, f"{name} gives a model that shares weights with the one given")
     _expect(not any(m.training for m in new.module.modules()), f"{name} gives a model that is not in evaluation mode")
     _expect(all(p.grad is None for p in new.module.parameters()), f"{name} gives a model that still holds gradients")
-    regime, told = name.rpartition(".")[2], new.card.get("mitigation") or {}
+    regime, entry = name.rpartition(".")[2], new.card.get("mitigation") or {}
     _expect(new.card["regime"] == regime, f"{name}: the card's regime is {new.card['regime']!r}, not {regime!r}")
     expected = set(families.settings_of(module.mitigate)) - set(NO_SETTINGS)
-    settings = set(told.get("settings", ()))
+    settings = set(entry.get("settings", ()))
     _expect(settings == expected, f"{name}: the card's settings are {sorted(settings)}, not {sorted(expected)}")
-    _expect(told.get("selected_by"), f"{name}: the card does not say what it was selected by")
-    _expect("chosen" in told, f"{name}: the card does not say what was chosen")
+    _expect(entry.get("selected_by"), f"{name}: the card does not say what it was selected by")
+    _expect("chosen" in entry, f"{name}: the card does not say what was chosen")
     _expect(new.classes == old.classes, f"{name}: the outputs stand for other classes than before")
-    split = dict(zip(cohort.id, cohort.splits, strict=True)) if cohort.splits is not None else {}
+    if cohort.splits is not None:
+        split = dict(zip(cohort.id, cohort.splits, strict=True))
+    else:
+        split = {}
     unknown = [i for i in new.used if i not in split]
     _expect(not unknown, f"{name}: used has ids that no row has, such as {unknown[:1]}")
     _expect("test" not in {split[i] for i in new.used}, f"{name} was fitted or tuned on test rows")
@@ -153,7 +160,10 @@ def _trained(which: str, cohort: Cohort, target: str | None = None) -> Classifie
 def _trained_once(which: str, classes: int, target: str | None) -> Classifier:
     with tempfile.TemporaryDirectory() as folder:
         cohort = world(Path(folder), classes)
-        values = cohort.classes if target is None else cohort.attribute(target).levels
+        if target is None:
+            values = cohort.classes
+        else:
+            values = cohort.attribute(target).levels
         start = Classifier.load(
             f"rightreasons.models.small:small_{which}",
             num_classes=len(values),
@@ -168,7 +178,7 @@ def _trained_once(which: str, classes: int, target: str | None) -> Classifier:
 
 
 def _disturb(module: nn.Module) -> None:
-    """A state that nothing is left in by chance: training, with gradients and a hook."""
+    """Bring a network into a state that a careless method would not restore: training mode, with gradients and a hook."""
     module.train()
     next(module.children()).eval()
     module.register_forward_hook(_nothing)
@@ -183,16 +193,9 @@ def _nothing(*_: Any) -> None:
 def _state(classifier: Classifier) -> dict[str, Any]:
     """Everything a mitigation may touch on its way and must put back."""
     module = classifier.module
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return {
-        "weights or buffers": {key: t.numpy().tobytes() for key, t in module.state_dict().items()},
-        "the parameters themselves": [id(p) for p in module.parameters()],
-        "gradients": [None if p.grad is None else p.grad.numpy().tobytes() for p in module.parameters()],
-        "requires_grad": [p.requires_grad for p in module.parameters()],
-        "the mode": [m.training for m in module.modules()],
-        "hooks": [tuple(getattr(m, each)) for m in module.modules() for each in hooks],
+        **network_state(module),
         "the layers": [(key, id(m)) for key, m in module.named_modules()],
-        "attributes": [sorted(m.__dict__) for m in module.modules()],
         "the card": repr(classifier.card),
         "used or training": (classifier.used, classifier.training, classifier.classes),
     }

@@ -51,7 +51,7 @@ def with_last_layer(classifier: Classifier, weight: np.ndarray, bias: np.ndarray
     """
     made = classifier.copy()
     homes = _homes(made)
-    if made.output is not None or _width(homes[0]) == 1:
+    if made.output is not None or len(homes[0].weight) == 1:
         row = made.output or 0
         for home in homes:
             _write(home, weight[1] - weight[0], bias[1] - bias[0], row)
@@ -63,9 +63,11 @@ def with_last_layer(classifier: Classifier, weight: np.ndarray, bias: np.ndarray
             _write(home, blocks[point] * (len(homes) / made.cut.reads.count(point)), bias)
     else:
         _write(homes[0], weight, bias)
-    found = made.head_data.layers[-1].arrays
-    if not all(np.allclose(found[name], value, rtol=1e-3, atol=1e-4) for name, value in (("weight", weight), ("bias", bias))):
-        raise ModelError(f"the last layer of {made.name} did not take its new weights: it is computed from others")
+    written = made.head_data.layers[-1].arrays
+    if not all(np.allclose(written[name], value, rtol=1e-3, atol=1e-4) for name, value in (("weight", weight), ("bias", bias))):
+        raise ModelError(
+            f"the last layer of {made.name} is unchanged by its new weights: the network computes it from other parameters"
+        )
     return made
 
 
@@ -77,17 +79,16 @@ def _homes(classifier: Classifier) -> list[Home]:
     named = [name for name in classifier.cut.head if name.endswith("()") or read_layers(layer(classifier.module, name), name)]
     homes: list[Home] = []
     for name in named if classifier.cut.reads else named[-1:]:
-        module = None if name.endswith("()") else layer(classifier.module, name)
+        if name.endswith("()"):
+            module = None
+        else:
+            module = layer(classifier.module, name)
         if not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) or not is_linear(module):
             raise ModelError(f"the head of {classifier.name} ends with {name!r}, which is no linear layer to refit")
         if module.bias is None:
             raise ModelError(f"{name!r} of {classifier.name} has no bias, and a refitted head needs one: build it with bias=True")
         homes.append(module)
     return homes
-
-
-def _width(home: Home) -> int:
-    return len(home.weight)
 
 
 def _write(home: Home, weight: np.ndarray, bias: np.ndarray | float, row: int | None = None) -> None:

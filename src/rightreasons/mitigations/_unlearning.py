@@ -117,10 +117,13 @@ def tuned(
     training: Training,
 ) -> list[Candidate]:
     """The model given, trained on by an objective at every strength; each is at its best validation epoch."""
-    found = []
+    candidates = []
     for strength in mu:
         objective = make(copy.deepcopy(start.association), strength)
-        place = None if start.runs.folder is None else start.runs.folder / f"mu-{strength:g}"
+        if start.runs.folder is None:
+            place = None
+        else:
+            place = start.runs.folder / f"mu-{strength:g}"
         here: Training = {**training, "device": start.runs.device, "folder": place}
         try:
             made = train(
@@ -129,8 +132,8 @@ def tuned(
             )  # fmt: skip
         finally:
             objective.release()
-        found.append((made, {"mu": strength, "epoch": made.card["selected_epoch"]}))
-    return found
+        candidates.append((made, {"mu": strength, "epoch": made.card["selected_epoch"]}))
+    return candidates
 
 
 def finish(
@@ -165,8 +168,8 @@ def finish(
     return handed_on(model, start.classifier, regime, settings, selected=start.by, fitted=fitted, chosen=chosen, seed=start.seed)
 
 
-def _rank(found: Mapping[str, float], by: str) -> tuple[float, float]:
-    return found[by], found["task_accuracy"]
+def _rank(scores: Mapping[str, float], by: str) -> tuple[float, float]:
+    return scores[by], scores["task_accuracy"]
 
 
 def scores(start: Start, model: Classifier) -> dict[str, float]:

@@ -31,7 +31,7 @@ STARTS = "model"
 MOST_STEPS = 2_000
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -104,9 +104,9 @@ def open_directions(
     first, second = halves(y, a, rng=rng, subject=rows.cohort.subject)
     directions = gate(find(features[first], y[first], a[first], rho), features[second], y[second], a[second], tau, n_min)
     if not directions.is_open:
-        told = "; ".join(f"{name}: {state}" for name, state in _gates(rows, directions).items())
+        states = "; ".join(f"{name}: {state}" for name, state in _gates(rows, directions).items())
         raise DataError(
-            f"art_head has nothing to restore, every gate is closed ({told}): give more audit rows, or another tau= or n_min="
+            f"art_head has nothing to restore, every gate is closed ({states}): give more audit rows, or another tau= or n_min="
         )
     return directions
 
@@ -114,22 +114,25 @@ def open_directions(
 def refit(x: np.ndarray, y: np.ndarray, C: Sequence[float], classes: int) -> dict[float, Head]:
     """For each C a linear head on raw inputs (n, d'), fitted by l2 logistic regression on standardised ones."""
     mean, std = standard(x)
-    found = {}
+    heads = {}
     for c in C:
         model = LogisticRegression(C=c, max_iter=MOST_STEPS).fit((x - mean) / std, y)
         weight, bias = model.coef_, model.intercept_
         if classes == 2:  # one row, of the second class
             weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
-        found[c] = Head((Layer("linear", {"weight": weight, "bias": bias}),)).fold(mean, std)
-    return found
+        heads[c] = Head((Layer("linear", {"weight": weight, "bias": bias}),)).fold(mean, std)
+    return heads
 
 
 def _gates(rows: Rows, directions: Directions) -> dict[str, str]:
     """What became of each direction, by its class and attribute value."""
-    told = {}
+    states = {}
     for c, label in enumerate(directions.labels):
         for v, value in enumerate(directions.values):
-            state = "open" if directions.open[c, v] else f"closed, {directions.reason[c][v]}"
+            if directions.open[c, v]:
+                state = "open"
+            else:
+                state = f"closed, {directions.reason[c][v]}"
             separation, size = directions.T[c, v], directions.counts[c, v]
-            told[rows.name(int(label) * rows.A + int(value))] = f"{state} (T {separation:.2f}, {size} rows)"  # type: ignore[call-overload]
-    return told
+            states[rows.name(int(label) * rows.A + int(value))] = f"{state} (T {separation:.2f}, {size} rows)"  # type: ignore[call-overload]
+    return states

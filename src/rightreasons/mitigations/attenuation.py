@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,7 @@ from rightreasons.evidence import Recipe
 from rightreasons.extraction import read
 from rightreasons.head import Head
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.models import loading
-from rightreasons.models.classifier import Classifier
+from rightreasons.models.classifier import Classifier, build_network
 from rightreasons.models.forward import layer
 from rightreasons.models.grouped_rows import Rows, completed, every_group, grouped
 from rightreasons.partitions import grid
@@ -70,7 +70,7 @@ def spatial_weight(values: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return np.asarray(1 - scaled * np.where(scaled < 0, alpha, beta))
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -93,7 +93,7 @@ def mitigate(
     workers: int | None = None,
     cache: str | Path | None = None,
 ) -> Classifier:
-    """The model with a weighted pool; unchanged, and said so, where no weighting is better on the rows that tune it.
+    """The model with a weighted pool; unchanged where no weighting does better on the tuning rows, and then its card says so.
 
     The audit rows, balanced in the attribute within label, are cut into folds. In each, map and (alpha, beta) come from the other
     folds, for the true map and for every random one; the table in the card uses the rows that were left out. The model handed on
@@ -127,18 +127,22 @@ def mitigate(
     pairs = _pairs(form, alphas, betas, classifier)
     others = _references(references, classifier, cohort, attribute)
     rows = _rows(classifier, completed(cohort, rng), attribute, others, folds, rng)
-    seen = _Seen.of(classifier, others, rows, attribution, cells, batch, device, threads, workers, cache)
+    reading = {"batch": batch, "device": device, "threads": threads, "workers": workers, "cache": cache}
+    seen = _Seen.of(classifier, others, rows, attribution, cells, reading)
     fold = _folds(rows, folds, rng)
     moves = far_permutations(region_centroids(seen.regions), seen.regions.shape, random_maps, rng)
     runs = [None, *moves]
     logits = [_out_of_fold(seen, rows, fold, move, form, pairs, tolerance) for move in track(runs, "attenuation maps")]
     comparison = _compare(rows, seen, logits[0], rng, B)
     chosen = _tuned(seen, rows, np.ones(len(rows), bool), None, form, pairs, tolerance)
-    told = {**_told(rows, seen, chosen, comparison, logits[1:]), "distance of random maps": moves.distance}
-    new = classifier.copy() if chosen.pair is None else attenuated(classifier, chosen.weight)
+    kept = {**_told(rows, seen, chosen, comparison, logits[1:]), "distance of random maps": moves.distance}
+    if chosen.pair is None:
+        new = classifier.copy()
+    else:
+        new = attenuated(classifier, chosen.weight)
     return handed_on(
         new, classifier, "attenuation", settings, selected=f"WGA of the tuning folds of {len(rows)} audit rows",
-        fitted=rows.cohort.id, chosen=told,
+        fitted=rows.cohort.id, chosen=kept,
     )  # fmt: skip
 
 
@@ -166,14 +170,22 @@ def attenuated(classifier: Classifier, weight: np.ndarray) -> Classifier:
     mean_one = weight * weight.size / (weight.sum() + EPSILON)
     made.module = weighing(made.module, cut.spatial, weight.shape, cut.spatial_last)
     name, side = cut.spatial.rsplit(":", 1)
-    inside, place = ("1", f"{name}.0:output") if side == "input" else ("0", cut.spatial)
-    weigh = layer(made.module, f"{name}.{'0' if side == 'input' else '1'}")
+    if side == "input":  # the weights come first, and the layer that was there is the second of two
+        inside, place, weigh = "1", f"{name}.0:output", layer(made.module, f"{name}.0")
+    else:
+        inside, place, weigh = "0", cut.spatial, layer(made.module, f"{name}.1")
     weigh.to(classifier.device)
     with torch.no_grad():
         weigh.weight.copy_(torch.as_tensor(mean_one, dtype=torch.float32))  # type: ignore[operator, union-attr]
 
+    def moved_inside(old: str) -> str:
+        """A layer's name, now that it or a layer around it lies in a pair of two."""
+        if old.startswith(f"{name}."):
+            return f"{name}.{inside}{old[len(name) :]}"
+        return old
+
     def renamed(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(f"{name}.{inside}{each[len(name) :]}" if each.startswith(f"{name}.") else each for each in names)
+        return tuple(moved_inside(old) for old in names)
 
     made.cut = replace(
         cut,
@@ -211,15 +223,8 @@ def rebuilt(
     size: Sequence[int] | None = None,
     channels: int | None = None,
 ) -> nn.Module:
-    """The factory of attenuated networks: that of the network itself, with a place for the weights."""
-    built = loading.build(
-        network["spec"],
-        num_classes=network["num_classes"],
-        size=None if size is None else tuple(size),
-        channels=channels,
-        settings=network["settings"],
-    )
-    module = built.module.module if isinstance(built.module, Classifier) else built.module
+    """Build an attenuated network again: the original one, with a `Weigh` of ones that a checkpoint can fill."""
+    module = build_network(network, None if size is None else tuple(size), channels)
     return weighing(module, point, shape, channels_last)
 
 
@@ -228,7 +233,7 @@ def rebuilt(
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the folds need of all models.
+    """Everything that the folds read from the models, computed once.
 
     Attributes
     ----------
@@ -258,35 +263,37 @@ class _Seen:
         rows: Rows,
         attribution: str,
         cells: int | None,
-        batch: int,
-        device: str | torch.device | None,
-        threads: int | None,
-        workers: int | None,
-        cache: str | Path | None,
+        reading: Mapping[str, Any],
     ) -> _Seen:
+        """Read all models on the same rows; `reading` holds the keywords of `extraction.read`, `batch` among them."""
         size = classifier.geometry.size
-        regions = grid(size, cells or (16 if min(size) >= 64 else 8))
+        if not cells:
+            cells = 16 if min(size) >= 64 else 8
+        regions = grid(size, cells)
         array = str(Recipe.parse(f"maps@{attribution}"))
-        how: dict[str, Any] = {"batch": batch, "device": device, "threads": threads, "workers": workers, "cache": cache}
+
+        def ranks_of(model: Classifier) -> np.ndarray:
+            maps = read(model, rows.cohort, [array], **reading)[array]
+            return rank_regions(region_scores(np.maximum(maps, 0), regions))
+
+        ranks = {"test": [ranks_of(classifier)]}
+        for role, models in others.items():
+            ranks[role] = [ranks_of(model) for model in models]
         head: Head = classifier.pooled_head
-        ranks, before, parts = {}, [], []
-        for role, models in {"test": [classifier], **others}.items():
-            ranks[role] = [
-                rank_regions(region_scores(np.maximum(read(model, rows.cohort, [array], **how)[array], 0), regions))
-                for model in models
-            ]
-        step = -(-ROWS_AT_ONCE // batch) * batch
+        before, places = [], []
+        step = -(-ROWS_AT_ONCE // reading["batch"]) * reading["batch"]
         space: tuple[int, ...] = ()
         for start in range(0, len(rows), step):
-            found = read(
-                classifier, rows.cohort.select(np.arange(start, min(start + step, len(rows)))), ["spatial", "logits"], **how
-            )
-            before.append(found["logits"])
-            space = found["spatial"].shape[2:]
-            maps = found["spatial"].reshape(*found["spatial"].shape[:2], -1)
-            parts.append(np.einsum("kc,ncp->nkp", head.weight, maps, dtype=np.float64) if head.is_linear else maps)
+            part = rows.cohort.select(np.arange(start, min(start + step, len(rows))))
+            arrays = read(classifier, part, ["spatial", "logits"], **reading)
+            before.append(arrays["logits"])
+            space = arrays["spatial"].shape[2:]
+            maps = arrays["spatial"].reshape(*arrays["spatial"].shape[:2], -1)
+            if head.is_linear:
+                maps = np.einsum("kc,ncp->nkp", head.weight, maps, dtype=np.float64)
+            places.append(maps)
         last = head.bias if head.is_linear else head
-        return cls(ranks, regions, np.concatenate(parts), last, space, np.concatenate(before))
+        return cls(ranks, regions, np.concatenate(places), last, space, np.concatenate(before))
 
     def logits(self, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         """(P, n, C) logits of some rows when the pool is weighed by a map (*space) with each of P pairs (alpha, beta).
@@ -300,7 +307,7 @@ class _Seen:
         pooled = np.einsum("nks,ps->pnk", sums, by) / (by @ parts.sum(axis=0) + EPSILON)[:, None, None]
         if isinstance(self.head, np.ndarray):
             return np.asarray(pooled + self.head)
-        return np.stack([self.head(one) for one in pooled])
+        return np.stack([self.head(vectors) for vectors in pooled])
 
     def map(self, rows: np.ndarray, form: str, move: np.ndarray | None) -> np.ndarray:
         """(*space) the map of some rows at the resolution of the features; `move` gives the region that each value goes to."""
@@ -311,12 +318,12 @@ class _Seen:
                 profiles[role] = np.mean([profile(ranks[rows]) for ranks in ranks_of_seeds], axis=0)
             formula = shortcut_map if form == "quadrant" else contrast
             self.found[key] = formula(profiles["test"], profiles["baseline"], profiles["attribute"])
-        found = self.found[key]
+        values = self.found[key]
         if move is not None:
-            moved = np.empty_like(found)
-            moved[move] = found
-            found = moved
-        return area_average(found[self.regions], self.space)
+            moved = np.empty_like(values)
+            moved[move] = values
+            values = moved
+        return area_average(values[self.regions], self.space)
 
 
 def area_average(image: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -354,17 +361,17 @@ def far_permutations(centroids: np.ndarray, shape: Sequence[int], number: int, r
     gap = np.linalg.norm(centroids[:, None] - centroids[None], axis=2) / max(shape)
     for share in (0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.1, 0.0):
         near = gap < share - 1e-9
-        found: dict[bytes, np.ndarray] = {}
+        permutations: dict[bytes, np.ndarray] = {}
         for _ in range(10 * number):
-            if len(found) == number:
+            if len(permutations) == number:
                 break
             cost = rng.random(gap.shape)
             _, to = linear_sum_assignment(np.where(near, 2.0 * len(gap), cost))
             if near[np.arange(len(to)), to].any():
                 break
-            found[to.tobytes()] = to
-        if len(found) == number:
-            return Moves(tuple(found.values()), share)
+            permutations[to.tobytes()] = to
+        if len(permutations) == number:
+            return Moves(tuple(permutations.values()), share)
     raise DataError(f"{len(centroids)} regions have fewer than {number} permutations: give more cells=, or fewer random_maps=")
 
 
@@ -422,13 +429,13 @@ def _out_of_fold(
     seen: _Seen, rows: Rows, fold: np.ndarray, move: np.ndarray | None, form: str, pairs: np.ndarray, tolerance: float
 ) -> np.ndarray:
     """(n, C) logits of every row under the map and pair that the other folds chose."""
-    found = seen.before.astype(np.float64)
+    logits = seen.before.astype(np.float64)
     for k in np.unique(fold):
         chosen = _tuned(seen, rows, fold != k, move, form, pairs, tolerance)
         if chosen.pair is not None:
             held = np.flatnonzero(fold == k)
-            found[held] = seen.logits(held, chosen.values, np.array([chosen.pair]))[0]
-    return found
+            logits[held] = seen.logits(held, chosen.values, np.array([chosen.pair]))[0]
+    return logits
 
 
 def _compare(rows: Rows, seen: _Seen, after: np.ndarray, rng: np.random.Generator, B: int) -> Comparison:
@@ -451,9 +458,10 @@ def _told(rows: Rows, seen: _Seen, chosen: _Chosen, comparison: Comparison, rand
     scores = [_scores((logits.argmax(axis=1) == rows.y)[None], rows, index) for logits in random]
     gains = [float(worst[0] - start[0][0]) for worst, _ in scores]
     gain = comparison.get(WORST).difference.value
+    alpha, beta = chosen.pair or (None, None)
     return {
-        "alpha": None if chosen.pair is None else chosen.pair[0],
-        "beta": None if chosen.pair is None else chosen.pair[1],
+        "alpha": alpha,
+        "beta": beta,
         "unchanged": chosen.reason,
         "map": np.round(chosen.values, 6).tolist(),
         "rows": len(rows),
@@ -479,42 +487,56 @@ def _pairs(form: str, alphas: Sequence[float] | None, betas: Sequence[float] | N
             f"{classifier.cut.no_spatial}"
         )
     _ = classifier.pooled_head  # refused by name where more than a head lies behind the pool
-    usual = GRIDS[form]
-    a, b = (tuple(given) if given is not None else default for given, default in zip((alphas, betas), usual, strict=True))
+    a, b = GRIDS[form]
+    if alphas is not None:
+        a = tuple(alphas)
+    if betas is not None:
+        b = tuple(betas)
     if min(*a, *b) < 0 or (form == "quadrant" and max(b) > 1):
         raise SettingError(f"alphas={a}, betas={b}: give numbers of at least 0, and for form='quadrant' betas of at most 1")
     if classifier.cut.spatial_activation and max(b) > 1:
         raise ModelError(
-            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and beta above 1 turns places round, which a "
-            "rectifier cannot pass: give form='quadrant', or betas of at most 1"
+            f"{classifier.name} rectifies the map after '{classifier.cut.spatial}', and a beta above 1 makes places negative, "
+            "which the rectifier would cut off: give form='quadrant', or betas of at most 1"
         )
-    return np.array(sorted({(0.0, 0.0), *((float(x), float(y)) for x in a for y in b)}))
+    pairs = {(float(alpha), float(beta)) for alpha, beta in product(a, b)}
+    return np.array(sorted({(0.0, 0.0), *pairs}))
 
 
 def _references(
-    given: Mapping[str, Classifier | Sequence[Classifier]] | None, classifier: Classifier, cohort: Cohort, attribute: str | None
+    references: Mapping[str, Classifier | Sequence[Classifier]] | None,
+    classifier: Classifier,
+    cohort: Cohort,
+    attribute: str | None,
 ) -> dict[str, list[Classifier]]:
-    found = {}
+    models_of = {}
     named = attribute or (cohort.attributes[0] if cohort.attributes else "")
     for role, target in zip(REFERENCES, ("", named), strict=True):
-        models = (given or {}).get(role)
+        models = (references or {}).get(role)
         if not models:
             raise SettingError(f"attenuation compares with a {role} model: give references={{'{role}': a classifier or a list}}")
-        found[role] = [models] if isinstance(models, Classifier) else list(models)
-        for model in found[role]:
+        if isinstance(models, Classifier):
+            models_of[role] = [models]
+        else:
+            models_of[role] = list(models)
+        for model in models_of[role]:
             learnt = model.card.get("target")
             if learnt is not None and learnt != target and not (role == "baseline" and learnt == cohort.label_name):
-                what = f"'{learnt}'" if learnt else "the label"
-                raise SettingError(
-                    f"the {role} model {model.name} predicts {what}, expected {repr(target) if target else 'the label'}"
-                )
+                raise SettingError(f"the {role} model {model.name} predicts {_column(learnt)}, expected {_column(target)}")
             ours, theirs = classifier.geometry, model.geometry
             if (ours.crop, ours.mode) != (theirs.crop, theirs.mode) or len(ours.size) != len(theirs.size):
                 raise ModelError(
                     f"the {role} model {model.name} reads images cropped by {theirs.crop} ({theirs.mode}) and {classifier.name} "
                     f"by {ours.crop} ({ours.mode}): regions are comparable for one crop only"
                 )
-    return found
+    return models_of
+
+
+def _column(target: str) -> str:
+    """The column that a model predicts, in words; '' stands for the label."""
+    if target:
+        return repr(target)
+    return "the label"
 
 
 def _rows(
@@ -526,7 +548,9 @@ def _rows(
     rng: np.random.Generator,
 ) -> Rows:
     """Audit rows that no model was fitted on, balanced in the attribute within label."""
-    used = set(classifier.used).union(*(model.used for models in others.values() for model in models))
+    used = set(classifier.used)
+    for models in others.values():
+        used.update(*(model.used for model in models))
     audit = cohort.on("audit")
     new = audit.select(np.array([i not in used for i in audit.id], dtype=bool))
     if not len(new):

@@ -13,7 +13,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
+from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, row_weights, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import train
 from rightreasons.models.training_keywords import Training, trains
@@ -63,7 +63,7 @@ def balance(
     """
     rows = grouped(classifier, cohort.on("train"), attribute)
     size = every_group(rows, what="balanced training")
-    own = np.ones(len(rows)) if rows.cohort.weight is None else rows.cohort.weight
+    own = row_weights(rows.cohort)
     present = np.flatnonzero(size)
     weight = np.zeros(len(rows))
     if how == "subsample":
@@ -77,6 +77,6 @@ def balance(
         weight = own * own.sum() / (len(present) * np.where(total > 0, total, 1.0)[rows.group])
         chosen = {"rows per group": {rows.name(g): int(size[g]) for g in present.tolist()}}
     place = {name: k for k, name in enumerate(cohort.id)}
-    found = np.zeros(len(cohort))
-    found[[place[name] for name in rows.cohort.id]] = weight
-    return found, chosen
+    weights = np.zeros(len(cohort))
+    weights[[place[name] for name in rows.cohort.id]] = weight
+    return weights, chosen

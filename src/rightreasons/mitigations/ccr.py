@@ -46,7 +46,7 @@ LEAST = 0.2  # of the mean weight: no operator is forgotten
 
 
 @trains()
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -125,7 +125,10 @@ def mitigate(
             normalised=normalised,
             focus=focus,
         )
-        own_folder = folder if folder is None or strength is not None else folder / _folder_name(weight)
+        if folder is None or strength is not None:
+            own_folder = folder
+        else:
+            own_folder = folder / _folder_name(weight)
         own: Training = {**training, "folder": own_folder}
         return train(
             begin,
@@ -249,7 +252,9 @@ class Consistency(nn.Module):
         with torch.no_grad():
             now = z.norm(dim=1).mean()
             self.norm.copy_(torch.where(self.norm > 0, MOMENTUM * self.norm + (1 - MOMENTUM) * now, now))
-        return self.norm.clamp(min=1e-6) if self.normalised else torch.ones_like(self.norm)
+        if self.normalised:
+            return self.norm.clamp(min=1e-6)
+        return torch.ones_like(self.norm)
 
     @torch.no_grad()
     def _remember(self, which: int, logits: Tensor, logits_nc: Tensor) -> None:
@@ -259,7 +264,10 @@ class Consistency(nn.Module):
 
     def draw(self, generator: torch.Generator) -> int:
         """The nuisance operator of a step; before an operator is known it counts as one that moves everything."""
-        weight = self.moved + LEAST * self.moved.sum() / len(self.moved) if self.focus else torch.ones_like(self.moved)
+        if self.focus:
+            weight = self.moved + LEAST * self.moved.sum() / len(self.moved)
+        else:
+            weight = torch.ones_like(self.moved)
         return int(torch.multinomial(weight, 1, generator=generator))
 
     @torch.no_grad()
@@ -284,7 +292,9 @@ class Consistency(nn.Module):
 def _probability(logits: Tensor) -> Tensor:
     """(b, 1) of the second of two classes, (b, C) of more."""
     p = logits.softmax(1)
-    return p[:, 1:] if p.shape[1] == 2 else p
+    if p.shape[1] == 2:
+        return p[:, 1:]
+    return p
 
 
 def _validation_auc(classifier: Classifier, cohort: Cohort, running: dict[str, Any]) -> float:

@@ -32,7 +32,7 @@ PENALTIES = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # the released code's
 LEAST = 5  # rows of the smallest group
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -66,18 +66,18 @@ def mitigate(
 
     def inputs(rows: Rows) -> np.ndarray:
         places: dict[str, Any] = {"device": device, "threads": threads, "workers": workers, "cache": cache}
-        found = read(classifier, rows.cohort, ("features",), batch=batch, **places)["features"]
-        return last_inputs(classifier, found).astype(np.float64)
+        features = read(classifier, rows.cohort, ("features",), batch=batch, **places)["features"]
+        return last_inputs(classifier, features).astype(np.float64)
 
     z, z_val = inputs(fit), inputs(val)
     mean, std = standard(z)
     counts = balanced_counts(fit.group, refits, rng)
     ascending = sorted(map(float, C))
     fits = l1_fits((z - mean) / std, fit.y, counts, ascending, fit.C, rng)
-    found = {c: each.mean() for c, each in zip(ascending, fits, strict=True)}
-    scores = {c: score(val, (z_val - mean) / std @ head.weight.T + head.bias, by) for c, head in found.items()}
+    heads = {c: each.mean() for c, each in zip(ascending, fits, strict=True)}
+    scores = {c: score(val, (z_val - mean) / std @ head.weight.T + head.bias, by) for c, head in heads.items()}
     best = max(scores, key=lambda c: (scores[c], -c))
-    last = Head((Layer("linear", {"weight": found[best].weight, "bias": found[best].bias}),)).fold(mean, std)
+    last = Head((Layer("linear", {"weight": heads[best].weight, "bias": heads[best].bias}),)).fold(mean, std)
     return handed_on(
         with_last_layer(classifier, last.weight, last.bias),
         classifier,
@@ -91,14 +91,14 @@ def mitigate(
             "scores": {f"{c:g}": value for c, value in scores.items()},
             "rows": len(fit),
             "rows_of_a_refit": int(counts[0].sum()),
-            "inputs_in_use": int((found[best].weight != 0).any(axis=0).sum()),
-            "converged": found[best].converged,
+            "inputs_in_use": int((heads[best].weight != 0).any(axis=0).sum()),
+            "converged": heads[best].converged,
         },
     )
 
 
 def balanced_counts(group: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """(draws, n) 0 and 1: which rows are in each subsample, of every group that occurs as many as the smallest has."""
+    """(draws, n) of 0 and 1: the rows in each subsample. Every group that occurs gives as many as the smallest one has."""
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     size = min(map(len, members))
     counts = np.zeros((draws, len(group)))
@@ -139,7 +139,7 @@ def l1_fits(
     """
     if classes > 2:
         return l1_path(x, y, counts, C, classes)
-    found = []
+    fits = []
     for c in C:
         weight, bias = np.zeros((len(counts), classes, x.shape[1])), np.zeros((len(counts), classes))
         steps = []
@@ -150,8 +150,8 @@ def l1_fits(
             ).fit(x[rows], y[rows])
             weight[r, 1], bias[r, 1] = model.coef_[0], model.intercept_[0]
             steps.append(int(model.n_iter_.max()))
-        found.append(Fits(weight, bias, max(steps) < 1000))
-    return found
+        fits.append(Fits(weight, bias, max(steps) < 1000))
+    return fits
 
 
 def l1_path(
@@ -174,7 +174,7 @@ def l1_path(
     steepness = _steepness(x, share)
     R, d = len(counts), x.shape[1]
     weight, bias = np.zeros((R, classes, d)), np.zeros((R, classes))
-    found = []
+    fits = []
     for c in C:
         penalty = 1 / (c * counts.sum(axis=1))[:, None, None]
         active = (weight != 0).any(axis=(0, 1))
@@ -186,8 +186,8 @@ def l1_path(
             if not late.any():
                 break
             active |= late
-        found.append(Fits(weight.copy(), bias.copy(), converged))
-    return found
+        fits.append(Fits(weight.copy(), bias.copy(), converged))
+    return fits
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _Smooth:
         return self._onto(self.x, rest), rest.sum(axis=0)
 
     def slope_of(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """Of the weights of other inputs (n, k) that are zero so far: (R, C, k)."""
+        """(R, C, k) slopes at the weights of further inputs (n, k), which are still zero."""
         return self._onto(x, self._rest(weight, bias))
 
     def _rest(self, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -246,7 +246,7 @@ MOST_STEPS = 5_000
 
 
 def _steepness(x: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """(R,) at least the largest curvature of each fit: half the largest eigenvalue of its second moments, bias included."""
+    """(R,) an upper bound of the curvature of each fit: half the largest eigenvalue of its second moments, bias included."""
     whole = np.column_stack([x, np.ones(len(x))])
     v = np.ones((whole.shape[1], len(share))) + np.abs(whole).mean(axis=0)[:, None]
     size = np.ones(len(share))

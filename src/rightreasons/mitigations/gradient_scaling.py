@@ -40,7 +40,7 @@ Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wg
 
 
 @trains()
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -107,12 +107,15 @@ def together(
     prepared, keywords = [], []
     for model, own, rng in zip(classifiers, settings, rngs, strict=True):
         complete = {key: own.get(key, default) for key, default in usual.items()}
-        one = _prepared(model, cohort, card_settings(**complete), rng, always=True)
-        prepared.append(one)
-        keywords.append({**one.training, **{key: complete[key] for key in ("device", "workers", "cache")}})
-    trained = train_batched([one.start for one in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads)
+        model_of = _prepared(model, cohort, card_settings(**complete), rng, always=True)
+        prepared.append(model_of)
+        keywords.append({**model_of.training, **{key: complete[key] for key in ("device", "workers", "cache")}})
+    trained = train_batched(
+        [model_of.start for model_of in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads
+    )
     return [
-        model if isinstance(model, TrainingError) else one.handed_on(model) for one, model in zip(prepared, trained, strict=True)
+        model if isinstance(model, TrainingError) else model_of.handed_on(model)
+        for model_of, model in zip(prepared, trained, strict=True)
     ]
 
 
@@ -151,7 +154,9 @@ class Branch:
 
     @property
     def outputs(self) -> int:
-        return 1 if self.levels in (0, 2) else self.levels
+        if self.levels in (0, 2):
+            return 1
+        return self.levels
 
 
 class WithAttributes(nn.Module):
@@ -247,9 +252,9 @@ class _Prepared:
 
     def handed_on(self, new: Classifier) -> Classifier:
         o, select = self.objective, self.settings["select"]
-        told = {"loss weights": {name: round(w, 6) for name, w in zip(o.attributes, o.weights, strict=True) if w}}
+        weights = {"loss weights": {name: round(w, 6) for name, w in zip(o.attributes, o.weights, strict=True) if w}}
         by = SELECTED.get(select, f"validation {select}")
-        return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=told)
+        return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=weights)
 
 
 def _prepared(
@@ -287,14 +292,14 @@ def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:
     return named
 
 
-def _each(given: float | Mapping[str, float], names: Sequence[str], what: str) -> dict[str, float]:
-    if not isinstance(given, Mapping):
-        return dict.fromkeys(names, float(given))
-    if set(given) != set(names):
+def _each(setting: float | Mapping[str, float], names: Sequence[str], what: str) -> dict[str, float]:
+    if not isinstance(setting, Mapping):
+        return dict.fromkeys(names, float(setting))
+    if set(setting) != set(names):
         raise SettingError(
-            f"{what}= names {sorted(given)} and the attributes are {sorted(names)}: give a number for each of them"
+            f"{what}= names {sorted(setting)} and the attributes are {sorted(names)}: give a number for each of them"
         )
-    return {name: float(given[name]) for name in names}
+    return {name: float(setting[name]) for name in names}
 
 
 def _refuse(scales: Mapping[str, float], weights: Mapping[str, float], divisor: str | float, hidden: Sequence[int]) -> None:
@@ -328,7 +333,9 @@ def _share(classifier: Classifier, rows: Cohort, name: str) -> float:
     a = rows.attribute(name)
     label = as_outputs(rows.label, rows.classes, classifier.classes)
     own = 1.0 if a.kind == "continuous" else _entropy(a.values[a.present])
-    return _entropy(label[label >= 0]) / own if own > 0 else 1.0
+    if own > 0:
+        return _entropy(label[label >= 0]) / own
+    return 1.0
 
 
 def _entropy(codes: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, seed_of, selection
+from rightreasons.models.grouped_rows import Select, completed, every_group, grouped, row_weights, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, train
 from rightreasons.models.training_keywords import Training, trains
@@ -60,7 +60,7 @@ def mitigate(
     size = every_group(rows, what="groupdro")
     objective = WorstGroups(rows.attribute, size, rows.A, step=step, adjustment=adjustment)
     known = np.isin(cohort.id.astype(str), rows.cohort.id.astype(str))
-    weights = np.where(known, np.ones(len(cohort)) if cohort.weight is None else cohort.weight, 0.0)
+    weights = np.where(known, row_weights(cohort), 0.0)
     new = train(
         fresh(classifier, rng, start), cohort, objective=objective, weights=weights, attribute=attribute, stop_on=by, seed=seed,
         regime="groupdro", **training,

@@ -23,7 +23,7 @@ from rightreasons.evidence import as_outputs
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Select, completed, seed_of, selection
+from rightreasons.models.grouped_rows import Select, completed, row_weights, seed_of, selection
 from rightreasons.models.starting import fresh
 from rightreasons.models.training import Batch, cross_entropy, train
 from rightreasons.models.training_keywords import Training, trains
@@ -32,7 +32,7 @@ STARTS = "start"
 
 
 @trains(patience=None)
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -97,7 +97,10 @@ def mitigate(
     best, chosen = starting, dict[str, Any]()  # there is at least one pair
     for T, wrong in errors.items():
         for lam in upweight:
-            own_folder = None if folder is None else folder / f"early-{T}-upweight-{lam:g}"
+            if folder is None:
+                own_folder = None
+            else:
+                own_folder = folder / f"early-{T}-upweight-{lam:g}"
             weights = upweighted(cohort, wrong, lam, weight)
             new = train(starting, cohort, weights=weights, regime="jtt", folder=own_folder, **both)
             pair = {"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]}
@@ -109,8 +112,7 @@ def mitigate(
 
 def upweighted(cohort: Cohort, wrong: frozenset[str], lam: float, weight: str = "copies") -> np.ndarray:
     """(n,) weight of every row: its own, times lambda + 1 ("copies") or lambda ("paper") where its id is among the errors."""
-    own = np.ones(len(cohort)) if cohort.weight is None else cohort.weight
-    return own * np.where([name in wrong for name in cohort.id], lam + (weight == "copies"), 1.0)
+    return row_weights(cohort) * np.where([name in wrong for name in cohort.id], lam + (weight == "copies"), 1.0)
 
 
 def early_errors(
@@ -163,7 +165,7 @@ class Looking:
 
 
 def _different(errors: dict[int, frozenset[str]]) -> dict[int, frozenset[str]]:
-    """Without the epochs that left no errors, or the same as fewer epochs did."""
+    """Errors by epoch, without epochs that made no error or the same errors as an earlier one."""
     kept: dict[int, frozenset[str]] = {}
     for epoch, wrong in errors.items():
         if wrong and wrong not in kept.values():

@@ -86,8 +86,8 @@ def saliency(start: Start) -> dict[str, Tensor]:
         for at, x in stream:
             z = model.features(x)
             loss = (association.row_weight(y[at], a[at]) * association.losses(z, y[at], a[at], learns=False)).sum()
-            found = torch.autograd.grad(loss, list(names.values()), allow_unused=True)
-            for name, gradient in zip(names, found, strict=True):
+            gradients = torch.autograd.grad(loss, list(names.values()), allow_unused=True)
+            for name, gradient in zip(names, gradients, strict=True):
                 if gradient is not None:
                     total[name] += gradient
     return total

@@ -30,7 +30,7 @@ STARTS = "model"
 
 
 @trains(epochs=10, patience=None)
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,

@@ -24,6 +24,7 @@ from rightreasons.mitigations._association import Association
 from rightreasons.mitigations._unlearning import Candidate, Running, Start, begin, finish, refuse_share, strengths
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.grouped_rows import row_weights
 
 STARTS = "model"
 AT_ONCE = 1 << 27  # numbers of one loss's gradients held at a time
@@ -32,7 +33,7 @@ Importances = dict[str, Tensor]
 RowGradients = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]
 
 
-def mitigate(
+def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -84,7 +85,7 @@ def mitigate(
 
 
 def damp(network: nn.Module, task: Mapping[str, Tensor], association: Mapping[str, Tensor], alpha: float, damping: float) -> int:
-    """Damp the weights of a network in place; how many were."""
+    """Damp the weights of a network in place; returns how many were damped."""
     damped = 0
     with torch.no_grad():
         for name, weight in network.named_parameters():
@@ -116,16 +117,16 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
     view = start.rows.select(chosen)
     y, a = (torch.from_numpy(np.asarray(column)).to(start.runs.device) for column in (view.y, view.a))
-    given = np.ones(len(view)) if view.cohort.weight is None else view.cohort.weight
-    weight_of = (torch.from_numpy(given).to(start.runs.device), network.association.row_weight(y, a).double())
-    total = [{name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()} for _ in weight_of]
+    weight_of = (torch.from_numpy(row_weights(view.cohort)).to(start.runs.device), network.association.row_weight(y, a).double())
+    zeros = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+    total = [zeros, {name: zero.clone() for name, zero in zeros.items()}]
     stream = batches(
         view.cohort, model.geometry, model.mean, model.std, batch=at_once, workers=start.runs.workers, device=start.runs.device
     )
     with closing(stream), start.runs.on_threads():
         for rows, x in stream:
-            for sums, found, weight in zip(total, gradients(weights, x, y[rows], a[rows]), weight_of, strict=True):
-                for name, gradient in found.items():
+            for sums, gradient_of, weight in zip(total, gradients(weights, x, y[rows], a[rows]), weight_of, strict=True):
+                for name, gradient in gradient_of.items():
                     sums[name] += torch.tensordot(weight[rows], gradient.double().square(), dims=1)
 
     def mean(sums: Mapping[str, Tensor], weight: Tensor) -> Importances:
@@ -135,7 +136,7 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
 
 class _Read(nn.Module):
-    """Losses of rows by a network whose weights can be given: `functional_call` swaps those of a module, not of a Classifier."""
+    """Losses of single rows under weights passed in: `functional_call` swaps those of a module, not of a Classifier."""
 
     def __init__(self, model: Classifier, association: Association) -> None:
         super().__init__()
@@ -152,8 +153,8 @@ class _Read(nn.Module):
 def _at_once(network: _Read) -> RowGradients:
     def of_one(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         losses, pull = vjp(lambda w: functional_call(network, w, (x[None], y[None], a[None]))[:, 0], weights)  # type: ignore[misc]
-        one = torch.eye(2, device=losses.device, dtype=losses.dtype)
-        return pull(one[0])[0], pull(one[1])[0]
+        pick = torch.eye(2, device=losses.device, dtype=losses.dtype)
+        return pull(pick[0])[0], pull(pick[1])[0]
 
     every = vmap(of_one, in_dims=(None, 0, 0, 0))
 
@@ -163,8 +164,8 @@ def _at_once(network: _Read) -> RowGradients:
                 return every(weights, x, y, a)
         except (RuntimeError, ValueError, NotImplementedError) as error:
             raise ModelError(
-                f"torch.func.vmap cannot take {network._model.name} ({type(error).__name__}: {str(error).splitlines()[0]}): "
-                "give chunk=1, which takes row after row"
+                f"torch.func.vmap cannot run {network._model.name} ({type(error).__name__}: {str(error).splitlines()[0]}): "
+                "give chunk=1, which goes row by row"
             ) from error
 
     return found

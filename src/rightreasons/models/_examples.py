@@ -106,7 +106,10 @@ def examples(
     weight = _weight(cohort, weights)
     if stopping is None and not (cohort.has("train") and cohort.has("val")):
         cohort = cohort.with_roles(rng=task_rng(settings.seed, "roles of the splits"), trains=True)
-    fits = np.ones(len(cohort), bool) if cohort.splits is None else cohort.splits == "train"
+    if cohort.splits is None:
+        fits = np.ones(len(cohort), bool)
+    else:
+        fits = cohort.splits == "train"
     if not fits.any():
         raise TrainingError(f"cohort {cohort.name!r} has no rows in split 'train': name its training rows so in the split column")
     fit = _complete(cohort.select(fits, name="train"), weight[fits], classifier, settings)
@@ -129,24 +132,29 @@ def examples(
 
 def outputs_of(classifier: Classifier, cohort: Cohort, target: str | None) -> tuple[Value, ...]:
     """What each output of the trained model stands for."""
-    return tuple(classifier.classes) if target is None else cohort.attribute(target).levels
+    if target is None:
+        return tuple(classifier.classes)
+    return cohort.attribute(target).levels
 
 
 def _weight(cohort: Cohort, weights: np.ndarray | None) -> np.ndarray:
-    given = cohort.weight if weights is None else np.asarray(weights, dtype=np.float64)
-    if given is None:
+    if weights is None:
+        own = cohort.weight
+    else:
+        own = np.asarray(weights, dtype=np.float64)
+    if own is None:
         return np.ones(len(cohort))
-    if given.shape != (len(cohort),):
+    if own.shape != (len(cohort),):
         raise TrainingError(
-            f"weights have the shape {given.shape}, expected ({len(cohort)},): one per row of cohort {cohort.name!r}"
+            f"weights have the shape {own.shape}, expected ({len(cohort)},): one per row of cohort {cohort.name!r}"
         )
-    odd = ~(np.isfinite(given) & (given >= 0))
+    odd = ~(np.isfinite(own) & (own >= 0))
     if odd.any():
         raise TrainingError(
-            f"{int(odd.sum())} weights of cohort {cohort.name!r} are not numbers of at least 0, first {given[odd][0]} for id "
+            f"{int(odd.sum())} weights of cohort {cohort.name!r} are not numbers of at least 0, first {own[odd][0]} for id "
             f"{cohort.id[odd][0]!r}: 0 leaves a row out"
         )
-    return given
+    return own
 
 
 def _complete(cohort: Cohort, weight: np.ndarray, classifier: Classifier, settings: Settings) -> Examples:
@@ -155,7 +163,10 @@ def _complete(cohort: Cohort, weight: np.ndarray, classifier: Classifier, settin
     view = cohort.select(kept)
     name = settings.attribute or (cohort.attributes[0] if cohort.attributes else None)
     grouping = None if name is None else view.attribute(name)
-    groups = None if grouping is None or grouping.kind == "continuous" else grouping.values
+    if grouping is None or grouping.kind == "continuous":
+        groups = None
+    else:
+        groups = grouping.values
     return Examples(view, y[kept], weight[kept] / (weight[kept].mean() if kept.any() else 1.0), groups, int((~kept).sum()))
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -48,7 +49,8 @@ class StackedNetwork:
         self.whole = _Whole(classifier.copy().to(device), copy.deepcopy(objective))
         if hasattr(self.whole.objective, "to"):
             self.whole.objective.to(device)
-        wholes = [_Whole(*pair) for row in grid for pair in row]
+        pairs = list(chain.from_iterable(grid))
+        wholes = [_Whole(classifier, objective) for classifier, objective in pairs]
         shape = (len(grid), len(grid[0]))
 
         def stacked(tensors_of: Callable[[_Whole], Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
@@ -64,7 +66,7 @@ class StackedNetwork:
         self.params = {name: p for name, p in values.items() if name in learned}
         self.frozen = {name: p for name, p in values.items() if name not in learned}
         self.buffers = stacked(nn.Module.named_buffers)
-        numbers = differing_numbers([objective for row in grid for _, objective in row])
+        numbers = differing_numbers([objective for _, objective in pairs])
         self.numbers = {}
         for name, of_models in numbers.items():
             tensor = torch.tensor(of_models, dtype=torch.float32, device=device)
@@ -81,8 +83,8 @@ class StackedNetwork:
         in_seed = vmap(loss, in_dims=(0, 0, None, None, None, None), randomness="error")
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no batching rule
             losses = vmap(in_seed, randomness="error")({**leaves, **self.frozen, **self.buffers}, self.numbers, *seen.parts)
-        found = torch.autograd.grad(losses.float().sum(), list(leaves.values()), allow_unused=True)
-        return losses.detach(), dict(zip(leaves, found))
+        grads = torch.autograd.grad(losses.float().sum(), list(leaves.values()), allow_unused=True)
+        return losses.detach(), dict(zip(leaves, grads))
 
     @torch.no_grad()
     def logits(self, x: Tensor, *, is_shared: bool) -> Tensor:
@@ -149,25 +151,27 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
 
 
 def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] | list[list[float]]]:
-    """Plain numbers, or lists of them, by which objectives of one kind differ, one a model."""
+    """Numbers, or lists of numbers, in which objectives of one kind differ: name → one for each model."""
     first = objectives[0]
     held = [_held(objective) for objective in objectives]
     kinds = {(type(o), o.func if isinstance(o, partial) else None) for o in objectives}
     alike = len(kinds) == 1 and all(h.keys() == held[0].keys() for h in held)
     if not alike or (not held[0] and any(o is not first and not isinstance(o, nn.Module | partial) for o in objectives)):
-        raise SettingError("the objectives of models that train as one must be one function, or of one class")
-    found: dict[str, list[float] | list[list[float]]] = {}
+        raise SettingError("models that train as one need objectives that are the same function, or of the same class")
+    differing: dict[str, list[float] | list[list[float]]] = {}
     for name, value in held[0].items():
         values = [h[name] for h in held]
         if all(_equal(v, value) for v in values):
             continue
         if all(map(_is_number, values)):
-            found[name] = [float(v) for v in values]
+            differing[name] = [float(v) for v in values]
         elif all(isinstance(v, list) and len(v) == len(value) and all(map(_is_number, v)) for v in values):
-            found[name] = [[float(number) for number in v] for v in values]
+            differing[name] = [list(map(float, v)) for v in values]
         else:
-            raise SettingError(f"the objectives of models that train as one may differ in numbers, not in {name!r}")
-    return found
+            raise SettingError(
+                f"the objectives of models that train as one may differ in numbers only, and they differ in {name!r}"
+            )
+    return differing
 
 
 def _is_number(value: Any) -> bool:
@@ -219,19 +223,29 @@ def _held(objective: Any) -> dict[str, Any]:
     if isinstance(objective, partial):
         return {**{str(k): v for k, v in enumerate(objective.args)}, **objective.keywords}
     hidden = {"training", "_parameters", "_buffers", "_modules"}
-    held = vars(objective) if hasattr(objective, "__dict__") and not callable(getattr(objective, "__code__", None)) else {}
-    of_module = {name for name in held if name.startswith("_")} if isinstance(objective, nn.Module) else set()
+    if hasattr(objective, "__dict__") and not callable(getattr(objective, "__code__", None)):
+        held = vars(objective)
+    else:
+        held = {}
+    if isinstance(objective, nn.Module):
+        of_module = {name for name in held if name.startswith("_")}
+    else:
+        of_module = set()
     return {name: value for name, value in held.items() if name not in hidden | of_module}
 
 
-def _equal(one: Any, two: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(two, Tensor):
-        return torch.equal(one, two)
-    return one is two or (type(one) is type(two) and isinstance(one, int | float | str | tuple | list | bool) and one == two)
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return torch.equal(first, second)
+    return first is second or (
+        type(first) is type(second) and isinstance(first, int | float | str | tuple | list | bool) and first == second
+    )
 
 
 def _with_seed(part: Any) -> Any:
-    return {name: value[None] for name, value in part.items()} if isinstance(part, dict) else part[None]
+    if isinstance(part, dict):
+        return {name: value[None] for name, value in part.items()}
+    return part[None]
 
 
 def _random_layers(module: nn.Module) -> Iterator[tuple[str, float]]:

@@ -86,7 +86,7 @@ def train_batched(
         group.resume(first.folder)
         _loop(group, first.folder)
         done = [group.finish(member, is_there) for member, is_there in zip(members, are_finished)]
-    if not any(isinstance(one, TrainingError) for one in done):
+    if not any(isinstance(model, TrainingError) for model in done):
         _end(first)
     return done
 
@@ -173,15 +173,18 @@ def _logits(group: _Group) -> np.ndarray:
     leaders = [group.members[number] for number in group.grid[:, 0]]
     is_shared = all(m.stop is leaders[0].stop for m in leaders)
     batch = leaders[0].settings.batch
-    found = []
+    logits = []
     with ExitStack() as streams:
         sources = [m.stop.batches(group.template, batch) for m in (leaders[:1] if is_shared else leaders)]
         for source in sources:
             streams.enter_context(closing(source))
         for parts in zip(*sources, strict=True):
-            x = parts[0][1] if is_shared else torch.stack([x for _, x in parts])
-            found.append(group.network.logits(x, is_shared=is_shared))
-    return torch.cat(found, dim=2).cpu().numpy()
+            if is_shared:
+                x = parts[0][1]
+            else:
+                x = torch.stack([x for _, x in parts])
+            logits.append(group.network.logits(x, is_shared=is_shared))
+    return torch.cat(logits, dim=2).cpu().numpy()
 
 
 def _end_epoch(
@@ -196,11 +199,11 @@ def _end_epoch(
         return
     sizes = [min(settings.batch, member.rows - start) for start in range(0, member.rows, settings.batch)]
     scores = evaluate(logits, member.stop.y, member.stop.groups)
-    told = {"epoch": epoch, "loss": float(np.average(losses, weights=sizes))}
-    told |= {f"val_{name}": score for name, score in scores.items()}
+    measured = {"epoch": epoch, "loss": float(np.average(losses, weights=sizes))}
+    measured |= {f"val_{name}": score for name, score in scores.items()}
     rate = settings.lr * group.factors[epoch * group.steps - 1]
-    member.curves.append({**told, "lr": rate, "time_seconds": seconds})
-    score = scores[settings.stop_on] * (-1 if settings.stop_on == "loss" else 1)
+    member.curves.append({**measured, "lr": rate, "time_seconds": seconds})
+    score = scores[settings.stop_on] * settings.sign
     if not member.best or score > member.best["score"]:
         member.best = {"epoch": epoch, "score": score, "state": group.network.state(*place)}
 
@@ -210,7 +213,9 @@ def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Se
     odd = np.flatnonzero(~np.isfinite(losses))
     if len(odd):
         return f"the loss is {losses[odd[0]]} in epoch {epoch}, step {odd[0] + 1} of {len(losses)}: {way_out}"
-    return "" if np.isfinite(logits).all() else f"the logits of the stopping rows are not finite after epoch {epoch}: {way_out}"
+    if np.isfinite(logits).all():
+        return ""
+    return f"the logits of the stopping rows are not finite after epoch {epoch}: {way_out}"
 
 
 def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +247,7 @@ class _Member:
 
     @property
     def rows(self) -> int:
-        """Of an epoch."""
+        """Training rows in one epoch."""
         return len(self.fit.order(self.settings.batch, self.settings.seed, 0))
 
     def is_over(self, epoch: int) -> bool:
@@ -262,7 +267,10 @@ class _Group:
         self._refuse()
         self.steps, self.epoch = members[0].fit.steps(settings.batch), 0
         self.factors = schedule_factors(settings.epochs * self.steps, settings.schedule, round(settings.warmup * self.steps))
-        pairs = [[(members[number].classifier, members[number].objective) for number in row] for row in self.grid]
+        pairs = []
+        for row in self.grid:
+            in_row = [members[number] for number in row]
+            pairs.append([(member.classifier, member.objective) for member in in_row])
         self.network = StackedNetwork(pairs, device)
         if not self.network.params:
             raise TrainingError(f"no parameter of {self.template.name} may change: set requires_grad of those to train")
@@ -319,8 +327,8 @@ class _Group:
             return
         state = torch.load(folder / GROUP, map_location="cpu", weights_only=True)
         self.epoch = state["epoch"]
-        for member, told in zip(self.members, state["members"], strict=True):
-            member.curves, member.best, member.error = told["curves"], told["best"], told["error"]
+        for member, saved in zip(self.members, state["members"], strict=True):
+            member.curves, member.best, member.error = saved["curves"], saved["best"], saved["error"]
         self.keep(*(np.array(index, dtype=np.int64) for index in state["kept"]))
         if self.grid.size:
             self.optimizer.load_state_dict(state["optimizer"])
@@ -340,8 +348,8 @@ class _Group:
         if member.folder is not None:
             save_curves(member.folder, member.curves)
         outcome = Outcome(member.settings, member.best["epoch"], member.curves, state, self.device, None)
-        given = Given(member.classifier, member.fit, member.stop, member.plan)
-        return finish(model, outcome, given, member.folder)
+        trained_on = Given(member.classifier, member.fit, member.stop, member.plan)
+        return finish(model, outcome, trained_on, member.folder)
 
     def _per_member(self, name: str) -> Tensor:
         values = self.for_each(lambda member: getattr(member.settings, name))
@@ -395,12 +403,12 @@ def _members(
         raise SettingError(f"there are {numbers}: give one of each for every model")
     places = [None if folders is None else Path(folders[k]) for k in range(len(classifiers))]
     if folders is not None and len({str(place) for place in places}) < len(places):
-        raise SettingError("two models have one folder: give each its own")
-    given = [_complete(one, threads) for one in settings]
-    _refuse_differences(classifiers, given)
-    rows = _Rows(cohort, given[0])
+        raise SettingError("two models share a folder: give each its own")
+    complete = [_complete(one, threads) for one in settings]
+    _refuse_differences(classifiers, complete)
+    rows = _Rows(cohort, complete[0])
     members = []
-    for classifier, keywords, place in zip(classifiers, given, places):
+    for classifier, keywords, place in zip(classifiers, complete, places):
         own = Settings(**{f.name: keywords[f.name] for f in fields(Settings)})
         fit, stop = rows.of(classifier, own)
         loss, change = keywords["objective"] or cross_entropy, augmentation_of(keywords["augment"])
@@ -413,30 +421,30 @@ def _members(
     return members
 
 
-def _complete(given: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
-    """All keywords of `train`."""
+def _complete(keywords: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
+    """Every keyword of `train`: those that were given, and the defaults of the others."""
     known = {name: p.default for name, p in inspect.signature(train).parameters.items() if p.kind is p.KEYWORD_ONLY}
     known.pop("folder")
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in keywords if name not in known]
     if unknown:
         raise SettingError(f"settings have {unknown[0]!r}, which is no keyword of train; {suggest(unknown[0], known)}")
-    told = {**known, **given}
+    complete = {**known, **keywords}
     return {
-        **told,
-        "device": None if told["device"] is None else str(told["device"]),
-        "threads": told["threads"] if threads is None else threads,
+        **complete,
+        "device": None if complete["device"] is None else str(complete["device"]),
+        "threads": complete["threads"] if threads is None else threads,
     }
 
 
-def _refuse_differences(classifiers: Sequence[Classifier], given: Sequence[Mapping[str, Any]]) -> None:
-    for name, value in given[0].items():
-        other = next((one[name] for one in given if not _same(one[name], value)), value)
+def _refuse_differences(classifiers: Sequence[Classifier], of_models: Sequence[Mapping[str, Any]]) -> None:
+    for name, value in of_models[0].items():
+        other = next((keywords[name] for keywords in of_models if not _same(keywords[name], value)), value)
         if other is not value and name not in (*VARIES, "regime", "objective"):
             raise SettingError(
                 f"{name} is {value!r} for one model and {other!r} for another: only {', '.join(VARIES)} may differ"
             )
-    if given[0]["amp"]:
-        raise SettingError(f"amp is {given[0]['amp']!r}: models that train as one do so in float32, leave amp out")
+    if of_models[0]["amp"]:
+        raise SettingError(f"amp is {of_models[0]['amp']!r}: models that train as one do so in float32, leave amp out")
     kinds = {_kind(classifier): classifier.name for classifier in classifiers}
     if len(kinds) > 1:
         raise SettingError(f"the classifiers are not of one architecture, input and normalisation: {sorted(set(kinds.values()))}")
@@ -449,12 +457,12 @@ def _kind(classifier: Classifier) -> str:
     return hash_of([repr(read), *shapes])
 
 
-def _same(one: Any, two: Any) -> bool:
-    if isinstance(one, Cohort) and isinstance(two, Cohort):
-        return one.fingerprint == two.fingerprint
-    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
-        return np.array_equal(one, two)
-    return one is two or one == two
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Cohort) and isinstance(second, Cohort):
+        return first.fingerprint == second.fingerprint
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.array_equal(first, second)
+    return first is second or first == second
 
 
 class _Rows:

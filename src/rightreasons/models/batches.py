@@ -26,7 +26,7 @@ class Pixels(Protocol):
     def __getitem__(self, rows: np.ndarray, /) -> np.ndarray: ...
 
 
-def batches(
+def batches(  # noqa: PLR0913  each keyword is a documented setting
     cohort: Cohort,
     geometry: Geometry,
     mean: Sequence[float],
@@ -50,7 +50,10 @@ def batches(
     """
     if batch < 1:
         raise SettingError(f"batch is {batch}: give at least 1")
-    rows = np.arange(len(cohort)) if order is None else _checked(order, len(cohort))
+    if order is None:
+        rows = np.arange(len(cohort))
+    else:
+        rows = _checked(order, len(cohort))
     expected = (len(cohort), *geometry.size, geometry.channels)
     if pixels is not None and tuple(pixels.shape) != expected:
         raise DataError(

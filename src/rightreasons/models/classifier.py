@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,21 @@ IDENTITY_TOLERANCE = 1e-4
 """How far head(features(x)) may be from the network's own output, relative to the largest logit."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Description:
+    """What a network reads and what its outputs mean, as the user or the checkpoint says; `labels` are the checkpoint's."""
+
+    name: str
+    geometry: Geometry
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+    classes: Sequence[Any] | None = None
+    labels: Sequence[Any] | None = None
+    output: int | str | None = None
+    recipe: dict[str, Any] | None = None
+    card: dict[str, Any] | None = None
+
+
 class Classifier:
     """A trained (or random) image classifier; made by `load`, `wrap` or `open`.
 
@@ -60,7 +75,7 @@ class Classifier:
     training : fingerprint of the cohort it was trained on, where known
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each keyword is a documented setting
         self,
         module: nn.Module,
         cut: Cut,
@@ -93,7 +108,7 @@ class Classifier:
     # --- making one ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         spec: str,
         checkpoint: str | Path | None = None,
@@ -138,7 +153,10 @@ class Classifier:
             card["start"] = "fresh"
         if checkpoint is not None:
             weights = loading.read_checkpoint(checkpoint)
-            counted = None if num_classes is not None else loading.count_classes(built.module, weights)
+            if num_classes is not None:
+                counted = None
+            else:
+                counted = loading.count_classes(built.module, weights)
             if counted is not None:
                 built = loading.build(spec, num_classes=counted, rng=rng, **build)  # type: ignore[arg-type]
             card["ignored_keys"] = loading.load_weights(built.module, weights, new_head=new_head)
@@ -147,13 +165,21 @@ class Classifier:
             raise ModelError(f"{spec} has a multi-label head ({_shown(labels)}): pick one of its logits with output=")
         geometry = _geometry(spec, built, wanted, crop, interpolation, mode, mean)
         recipe = {"spec": built.spec, "num_classes": built.num_classes, "settings": built.settings}
-        return cls._made(
-            built.module, None, None, geometry, built.mean if mean is None else mean, built.std if std is None else std,
-            classes, labels, output, built.spec, recipe, card, verify,
-        )  # fmt: skip
+        description = _Description(
+            name=built.spec,
+            geometry=geometry,
+            mean=built.mean if mean is None else mean,
+            std=built.std if std is None else std,
+            classes=classes,
+            labels=labels,
+            output=output,
+            recipe=recipe,
+            card=card,
+        )
+        return cls._described(built.module, description, verify=verify)
 
     @classmethod
-    def wrap(
+    def wrap(  # noqa: PLR0913  each keyword is a documented setting
         cls,
         module: nn.Module,
         features: str | None = None,
@@ -186,14 +212,15 @@ class Classifier:
         fill = _per_channel("mean", mean, channels) if mode == "border" else ()
         geometry = Geometry(wanted, crop, interpolation, channels, mode, fill)
         name = name or f"wrapped:{type(module).__name__}"
-        return cls._made(module.eval(), features, head, geometry, mean, std, classes, None, output, name, None, card, verify)
+        description = _Description(name, geometry, mean, std, classes=classes, output=output, card=card)
+        return cls._described(module.eval(), description, features=features, head=head, verify=verify)
 
     @classmethod
-    def _made(
-        cls, module: nn.Module, features: str | None, head: str | None, geometry: Geometry, mean: Any, std: Any,
-        classes: Sequence[Any] | None, labels: Sequence[Any] | None, output: int | str | None, name: str,
-        recipe: dict[str, Any] | None, card: dict[str, Any] | None, verify: bool,
-    ) -> Classifier:  # fmt: skip
+    def _described(
+        cls, module: nn.Module, description: _Description, *, features: str | None = None, head: str | None = None, verify: bool
+    ) -> Classifier:
+        """The network cut at its features and head; refused where it does not run, or where the description does not fit it."""
+        name, geometry = description.name, description.geometry
         x = _trial_input(module, geometry)
         try:
             cut = find_cut(module, x, features, head)
@@ -204,16 +231,27 @@ class Classifier:
                 f"{name} does not run on an input of {tuple(x.shape)}: {type(error).__name__}: {error}. "
                 "Give the size= and channels= it reads"
             ) from error
-        means, stds = _per_channel("mean", mean, geometry.channels), _per_channel("std", std, geometry.channels)
+        means = _per_channel("mean", description.mean, geometry.channels)
+        stds = _per_channel("std", description.std, geometry.channels)
         if min(stds) <= 0:
             raise SettingError(f"std is {stds}: every value must be positive")
-        made = cls(module, cut, geometry=geometry, mean=means, std=stds, classes=(), name=name, recipe=recipe, card=card)
-        width = to_data(made._layers(cut.head, raw=True)).C
-        made.output = _output(output, width, labels, name)
-        made.classes = _classes(classes, labels, width, made.output, name)
+        classifier = cls(
+            module,
+            cut,
+            geometry=geometry,
+            mean=means,
+            std=stds,
+            classes=(),
+            name=name,
+            recipe=description.recipe,
+            card=description.card,
+        )
+        width = to_data(classifier._layers(cut.head, raw=True)).C
+        classifier.output = _output(description.output, width, description.labels, name)
+        classifier.classes = _classes(description.classes, description.labels, width, classifier.output, name)
         if verify:
-            made.verify(x)
-        return made
+            classifier.verify(x)
+        return classifier
 
     def _from_factory(self, spec: str, checkpoint: str | Path | None, built: loading.Built) -> Classifier:
         """A classifier that a factory made, with the name by which it can be made again."""
@@ -240,8 +278,8 @@ class Classifier:
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d) features and (n, C) logits of one forward pass."""
-        found, output = run(self.module, x, self.cut.features)
-        return torch.cat([vector(t) for t in found], dim=1), with_one_logit(output, self.output)
+        features, output = run(self.module, x, self.cut.features)
+        return torch.cat([vector(t) for t in features], dim=1), with_one_logit(output, self.output)
 
     def spatial(self, x: Tensor) -> Tensor:
         """(n, c, *space) the maps whose average over space goes on to the head (through `pooled_head`)."""
@@ -250,8 +288,8 @@ class Classifier:
 
     def activations(self, x: Tensor, layers: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
         """The outputs of named layers and the logits of one forward pass, on one graph."""
-        found, output = run(self.module, x, [f"{name}:output" for name in layers])
-        return dict(zip(layers, found)), with_one_logit(output, self.output)
+        outputs, output = run(self.module, x, [f"{name}:output" for name in layers])
+        return dict(zip(layers, outputs)), with_one_logit(output, self.output)
 
     @property
     def has_spatial(self) -> bool:
@@ -323,8 +361,11 @@ class Classifier:
             z, expected = self.read(x)
             pairs = {"in torch": self.head(z), "in numpy": torch.from_numpy(self.head_data(z.cpu().numpy())).to(z.device)}
         scale = float(expected.abs().max())
-        for where, found in pairs.items():
-            off = float((found - expected).abs().max()) if found.shape == expected.shape else float("nan")
+        for where, logits in pairs.items():
+            if logits.shape == expected.shape:
+                off = float((logits - expected).abs().max())
+            else:
+                off = float("nan")
             if not off <= IDENTITY_TOLERANCE * max(scale, 1e-3):
                 raise ModelError(
                     f"{self.name}: head(features(x)) is not the network's output {where} (off by {off:.2g}, largest logit "
@@ -335,7 +376,7 @@ class Classifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of the weights, the input geometry and normalisation, the architecture and what is read from it."""
+        """Hash of the weights, of the input's geometry and normalisation, of the architecture and of what is read from it."""
         digest = hashlib.blake2b(digest_size=16)
         read = [dataclasses.asdict(self.geometry), self.mean, self.std, self.name, self.output, self.cut.features, self.cut.head]
         digest.update(json.dumps(read, sort_keys=True).encode())
@@ -355,34 +396,34 @@ class Classifier:
         folder = Path(folder)
         # clones, because tied weights share their memory and safetensors refuses that
         state = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in self.module.state_dict().items()}
-        told = self._told()
+        description = self._told()
         with files.replacing(folder / "model.safetensors") as partial:
             save_file(state, partial)
-        files.write(folder / "model.json", json.dumps(told, indent=1))
+        files.write(folder / "model.json", json.dumps(description, indent=1))
         return folder
 
     @classmethod
     def open(cls, folder: str | Path, module: nn.Module | None = None) -> Classifier:
-        """What `save` wrote.
+        """Read a classifier that `save` wrote.
 
         Parameters
         ----------
         module : the network to put the weights into, for one that was wrapped and has no factory to be built by
         """
         folder = Path(folder)
-        told = _told_in(folder)
+        saved = _told_in(folder)
         if module is None:
-            module = _rebuilt(folder, told)
+            module = _rebuilt(folder, saved)
         loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
         made = cls(
             module.eval(),
-            Cut(**told["cut"]),
-            geometry=Geometry(**told["geometry"]),
-            **{key: told[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
+            Cut(**saved["cut"]),
+            geometry=Geometry(**saved["geometry"]),
+            **{key: saved[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
         )
-        if made.fingerprint != told["fingerprint"]:
+        if made.fingerprint != saved["fingerprint"]:
             raise CheckpointError(
-                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {told['fingerprint']}: "
+                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {saved['fingerprint']}: "
                 "the two files are not of one save; train or save it again"
             )
         return made
@@ -392,7 +433,7 @@ class Classifier:
         return f"Classifier({self.name}, input {size}, {self.C} classes, features at {', '.join(self.cut.features)})"
 
     def _told(self) -> dict[str, Any]:
-        told = {
+        description = {
             "format": FORMAT,
             "name": self.name,
             "recipe": self.recipe,
@@ -408,12 +449,12 @@ class Classifier:
             "fingerprint": self.fingerprint,
         }
         try:
-            json.dumps(told)
+            json.dumps(description)
         except TypeError as error:
             raise ModelError(
                 f"{self.name} cannot be saved, its settings, card and classes must be plain numbers and strings: {error}"
             ) from error
-        return told
+        return description
 
     def _layers(self, names: Sequence[str], raw: bool = False) -> list[TensorLayer]:
         """Live layers by name, the last of them giving the classifier's logits (`raw`: the network's own)."""
@@ -425,12 +466,16 @@ class Classifier:
                 layers += read_layers(self.module.get_submodule(name), name)
         if self.cut.reads:
             layers = [averaged(layers, self.cut.reads)]
-        return layers if raw else with_one_output(layers, self.output)
+        if raw:
+            return layers
+        return with_one_output(layers, self.output)
 
     def _channels_first(self, maps: Tensor) -> Tensor:
         if self.cut.spatial_activation:
             maps = ACTIVATIONS[self.cut.spatial_activation](maps)
-        return maps.movedim(-1, 1) if self.cut.spatial_last else maps
+        if self.cut.spatial_last:
+            return maps.movedim(-1, 1)
+        return maps
 
 
 def _told_in(folder: Path) -> dict[str, Any]:
@@ -445,26 +490,36 @@ def _told_in(folder: Path) -> dict[str, Any]:
     return {**told, "geometry": _tuples(told["geometry"]), "cut": _tuples(told["cut"])}
 
 
-def _rebuilt(folder: Path, told: dict[str, Any]) -> nn.Module:
-    recipe = told["recipe"]
+def _rebuilt(folder: Path, saved: dict[str, Any]) -> nn.Module:
+    recipe = saved["recipe"]
     if recipe is None:
         raise ModelError(
-            f"{folder} holds a wrapped network ({told['name']}), which only its own code can build: "
+            f"{folder} holds a wrapped network ({saved['name']}), which only its own code can build: "
             "pass it as Classifier.open(folder, module=…), or load it by a factory, 'package.module:factory'"
         )
+    return build_network(recipe, saved["geometry"]["size"], saved["geometry"]["channels"])
+
+
+def build_network(
+    recipe: Mapping[str, Any], size: tuple[int, ...] | None, channels: int | None, rng: np.random.Generator | None = None
+) -> nn.Module:
+    """The network of a classifier's recipe, with random weights; that of the classifier where a factory makes one."""
     built = loading.build(
         recipe["spec"],
         num_classes=recipe["num_classes"],
-        size=told["geometry"]["size"],
-        channels=told["geometry"]["channels"],
+        size=size,
+        channels=channels,
         settings=recipe["settings"],
+        rng=rng,
     )
-    return built.module.module if isinstance(built.module, Classifier) else built.module
+    if isinstance(built.module, Classifier):
+        return built.module.module
+    return built.module
 
 
-def _tuples(told: dict[str, Any]) -> dict[str, Any]:
+def _tuples(saved: dict[str, Any]) -> dict[str, Any]:
     """What JSON turned into lists, as tuples again."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
 
 
 def _device(module: nn.Module) -> torch.device:
@@ -506,7 +561,9 @@ def _geometry(
 
 def _per_channel(what: str, values: float | Sequence[float], channels: int) -> tuple[float, ...]:
     """One value per channel; colour statistics of a network that reads another number of channels are averaged."""
-    listed = (float(values),) if isinstance(values, int | float | np.number) else tuple(float(v) for v in values)
+    if isinstance(values, int | float | np.number):
+        values = [float(values)]
+    listed = tuple(float(v) for v in values)
     if len(listed) == channels:
         return listed
     if len(listed) in (1, 3):

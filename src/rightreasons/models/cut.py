@@ -57,12 +57,15 @@ def find_cut(module: nn.Module, x: Tensor, features: str | None = None, head: st
     features : layer whose output are the features; None: what the head reads
     head : layer whose output are the logits; None: from the features on, or the last linear layer
     """
-    for given in (features, head):
-        if given is not None:
-            layer(module, given)
+    for point in (features, head):
+        if point is not None:
+            layer(module, point)
     with _moved(module):
         record = _watch(module, x)
-        several = _several_heads(module, x, record) if features is None and head is None else None
+        if features is None and head is None:
+            several = _several_heads(module, x, record)
+        else:
+            several = None
     if not torch.isfinite(record.output).all():
         record = _watch(module, x)
     if not torch.isfinite(record.output).all():
@@ -124,30 +127,30 @@ class _Record:
 
         A call belongs to it when the next one reads its memory, or what a plain function such as F.relu makes of its values.
         """
-        found: list[_Call] = []
+        backwards: list[_Call] = []
         for call in reversed(self.calls):
             if not call.atomic or call.made is None or call.made_values is None:
                 continue
-            if not found:
+            if not backwards:
                 if call.made.data_ptr() != self.output.data_ptr() or not torch.equal(call.made_values, vector(self.output)):
                     continue
-            elif not _feeds(call, found[-1]):
+            elif not _feeds(call, backwards[-1]):
                 continue
-            found.append(call)
+            backwards.append(call)
             if call.given is None:
                 break
-        return found[::-1]
+        return backwards[::-1]
 
 
 def _feeds(call: _Call, reader: _Call) -> bool:
     """Whether a call's output goes on to the reader; notes the function between them at the reader."""
-    made, given = call.made_values, reader.given_values
-    if made is None or given is None or made.shape != given.shape:
+    made, read = call.made_values, reader.given_values
+    if made is None or read is None or made.shape != read.shape:
         return False
     shares = call.made is not None and reader.given is not None and call.made.data_ptr() == reader.given.data_ptr()
-    if not shares and float(given.std()) == 0:  # a constant vector is the function of anything
+    if not shares and float(read.std()) == 0:  # a constant vector is the function of anything
         return False
-    between = matching(made, given)
+    between = matching(made, read)
     if between is None:
         return False
     reader.function = "" if between == "identity" else f"{between}()"
@@ -156,7 +159,7 @@ def _feeds(call: _Call, reader: _Call) -> bool:
 
 @contextmanager
 def _moved(module: nn.Module) -> Iterator[None]:
-    """Weights a little away from where they are, and back.
+    """Inside, all weights are moved a little; afterwards they are as before.
 
     Networks start with layers that do nothing yet (a norm of unit statistics, a residual branch or a scale of zero or one); what
     only looks alike on such weights would be taken for the same, and would come apart in training.
@@ -204,7 +207,10 @@ def _watch(module: nn.Module, x: Tensor) -> _Record:
             if name == "" or (inside and name.startswith(inside)):
                 continue
             atomic = is_atomic(child)
-            inside = (*inside, f"{name}.") if atomic and any(True for _ in child.children()) else inside
+            if atomic and any(True for _ in child.children()):
+                inside = (*inside, f"{name}.")
+            else:
+                inside = inside
             handles += _recorder(name, child, atomic, len(x), calls, open_calls, maps)
         with torch.no_grad():
             output = tensor_of(module(x), type(module).__name__)
@@ -223,12 +229,12 @@ def _recorder(
 ) -> list[Any]:
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = _Call(name, module, atomic)
-        given = first_tensor(args, kwargs)
-        if given is not None:
-            call.given_shape = tuple(given.shape)
-            _note_map(f"{name}:input", given, n, maps)
-            if _is_vector(given, n):
-                call.given, call.given_values = given, vector(given).clone()
+        tensor = first_tensor(args, kwargs)
+        if tensor is not None:
+            call.given_shape = tuple(tensor.shape)
+            _note_map(f"{name}:input", tensor, n, maps)
+            if _is_vector(tensor, n):
+                call.given, call.given_values = tensor, vector(tensor).clone()
         open_calls.append(call)
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -291,7 +297,10 @@ def _named(record: _Record, chain: list[_Call], features: str | None, head: str 
     if head is not None:
         inside = [i for i, call in enumerate(chain) if call.name == head or call.name.startswith(f"{head}.")]
         if not inside or inside[-1] != max((i for i, c in enumerate(chain) if not does_nothing(c.module)), default=-1):
-            made_by = f"it is made by '{chain[-1].name}'" if chain else "no layer makes it as it is"
+            if chain:
+                made_by = f"it is made by '{chain[-1].name}'"
+            else:
+                made_by = "no layer makes it as it is"
             raise ModelError(f"head='{head}' does not give the output of {record.name}: {made_by}. {_why_not(record, chain)}")
         start = inside[0]
     else:
@@ -326,7 +335,10 @@ def _from_features(record: _Record, chain: list[_Call], features: str, start: in
             pooled = _pooled_from(record, f"{features}:output", step.given_values)
             if pooled is not None and not does_nothing(step.module):
                 return Cut((f"{step.name}:input",), _names(after[i:]))
-    reads = f"'{after[0].name}' reads {after[0].given_shape}" if after else "no layer after it makes the output"
+    if after:
+        reads = f"'{after[0].name}' reads {after[0].given_shape}"
+    else:
+        reads = "no layer after it makes the output"
     raise ModelError(
         f"features='{features}' of {record.name} gives {call.made_shape} and {reads}: between the features and the head may lie "
         "only flattening, a global average pool and layers that a head may have. Name the last layer before the head, or leave "
@@ -338,8 +350,10 @@ def _names(calls: Sequence[_Call]) -> tuple[str, ...]:
     """The steps from what the first call reads on."""
     names: list[str] = []
     for i, call in enumerate(calls):
-        names += [call.function] if i and call.function else []
-        names += [] if does_nothing(call.module) else [call.name]
+        if i and call.function:
+            names.append(call.function)
+        if not does_nothing(call.module):
+            names.append(call.name)
     return tuple(names)
 
 
@@ -347,12 +361,12 @@ def _pooled_from(record: _Record, point: str, target: Tensor | None) -> _Map | N
     return next((m for m in reversed(record.maps) if m.point == point and _averages(m, target) is not None), None)
 
 
-def _averages(found: _Map, target: Tensor | None) -> tuple[bool, str] | None:
+def _averages(space: _Map, target: Tensor | None) -> tuple[bool, str] | None:
     """How the target is the average of a map: (channels last, activation before the average)."""
     if target is None or float(target.std()) == 0:
         return None
     atol = 1e-5 * float(target.abs().max())
-    for how, mean in found.means.items():
+    for how, mean in space.means.items():
         if mean.shape == target.shape and torch.allclose(mean, target, rtol=1e-4, atol=atol):
             return how
     return None
@@ -365,13 +379,16 @@ def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Cal
     if cut.reads:
         steps = [call for call in record.calls if f"{call.name}:input" == cut.features[0]][-1:]
     for i in range(len(steps)):
-        for found in reversed(record.maps):
-            how = _averages(found, steps[i].given_values)
+        for space in reversed(record.maps):
+            how = _averages(space, steps[i].given_values)
             if how is not None:
                 pooled = cut.head if cut.reads else _as_head(module, _names(steps[i:]))
-                return replace(cut, spatial=found.point, spatial_last=how[0], spatial_activation=how[1], pooled=pooled)
+                return replace(cut, spatial=space.point, spatial_last=how[0], spatial_activation=how[1], pooled=pooled)
     first = steps[0] if steps else None
-    looked = f"'{first.name}' reads {first.given_shape}" if first else f"'{cut.features[0]}'"
+    if first:
+        looked = f"'{first.name}' reads {first.given_shape}"
+    else:
+        looked = f"'{cut.features[0]}'"
     return replace(cut, no_spatial=f"no map of {record.name} whose global average leads to the head: looked before {looked}")
 
 
@@ -394,22 +411,22 @@ def _why_not(record: _Record, chain: list[_Call]) -> str:
         if c.atomic and is_linear(c.module) and len(c.made_shape) > 1 and C in (c.made_shape[1], c.made_shape[-1])
     ]
     spread = [c for c in wide if c.made is None]
-    one = [c for c in wide if c.made is not None]
-    if chain and not one and not spread:
+    single = [c for c in wide if c.made is not None]
+    if chain and not single and not spread:
         last = chain[-1]
         kind = type(last.module).__name__
         return f"{record.name}: the output comes from '{last.name}' ({kind}), and no linear layer before it has {C} outputs"
-    if spread and not one:
+    if spread and not single:
         c = spread[-1]
         return (
             f"{record.name}: its classifier '{c.name}' ({type(c.module).__name__}) runs on every place of a map or token "
             f"{c.made_shape} and pooling follows it, so there is no feature vector that a head reads"
         )
-    if one and spread:
+    if single and spread:
         also = f"'{spread[-1].name}' ({type(spread[-1].module).__name__}), which runs on every place of a map or token"
-        return f"{record.name}: its output is not '{one[-1].name}' alone: it is combined with {also} {spread[-1].made_shape}"
-    if len(one) > 1:
-        heads = ", ".join(f"'{c.name}'" for c in one[-4:])
+        return f"{record.name}: its output is not '{single[-1].name}' alone: it is combined with {also} {spread[-1].made_shape}"
+    if len(single) > 1:
+        heads = ", ".join(f"'{c.name}'" for c in single[-4:])
         return (
             f"{record.name}: its output combines {heads} otherwise than by their plain mean (by weights of its own, which "
             "training changes), so no one linear head stands for it"

@@ -41,7 +41,10 @@ def tensor_of(output: Any, name: str) -> Tensor:
     if isinstance(output, Tensor):
         return output
     for key in ("logits", "out"):
-        inner = output.get(key) if isinstance(output, dict) else getattr(output, key, None)
+        if isinstance(output, dict):
+            inner = output.get(key)
+        else:
+            inner = getattr(output, key, None)
         if isinstance(inner, Tensor):
             return inner
     if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
@@ -82,20 +85,24 @@ def _hooks(module: nn.Module, points: Sequence[str], seen: dict[str, Tensor]) ->
 
 def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> Any:
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        found = first_tensor(args, kwargs)
-        if found is None:
+        tensor = first_tensor(args, kwargs)
+        if tensor is None:
             return args, kwargs
-        seen[point] = found
-        on = found.clone()
-        swapped = tuple(on if a is found else a for a in args)
-        return swapped, {key: on if a is found else a for key, a in kwargs.items()}
+        seen[point] = tensor
+        on = tensor.clone()
+        swapped = tuple(on if a is tensor else a for a in args)
+        return swapped, {key: on if a is tensor else a for key, a in kwargs.items()}
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        found = output[0] if isinstance(output, tuple) else output
-        if not isinstance(found, Tensor):
+        tensor = output[0] if isinstance(output, tuple) else output
+        if not isinstance(tensor, Tensor):
             return None
-        seen[point] = found
-        on = found.clone()
-        return (on, *output[1:]) if isinstance(output, tuple) else on
+        seen[point] = tensor
+        on = tensor.clone()
+        if isinstance(output, tuple):
+            return (on, *output[1:])
+        return on
 
-    return module.register_forward_pre_hook(before, with_kwargs=True) if side == "input" else module.register_forward_hook(after)
+    if side == "input":
+        return module.register_forward_pre_hook(before, with_kwargs=True)
+    return module.register_forward_hook(after)

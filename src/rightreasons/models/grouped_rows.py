@@ -65,6 +65,13 @@ class Rows:
         return Rows(self.cohort.select(rows), self.y[rows], a, self.attribute, self.names, self.left_out)
 
 
+def row_weights(cohort: Cohort) -> np.ndarray:
+    """(n,) the cohort's weight of every row, 1 where it has no column of weights."""
+    if cohort.weight is None:
+        return np.ones(len(cohort))
+    return cohort.weight
+
+
 def grouped(classifier: Classifier, cohort: Cohort, attribute: str | None = None) -> Rows:
     """The rows of a cohort that have label and attribute; refused where the attribute is unknown or continuous.
 
@@ -117,7 +124,9 @@ def selection(classifier: Classifier, cohort: Cohort, attribute: str | None = No
     if not cohort.has("val"):
         raise DataError(f"cohort {cohort.name!r} has no rows in split 'val': call completed(cohort, rng) first")
     rows = labelled(classifier, cohort.on("val"), attribute)
-    return "wga" if rows.a is not None and not np.isnan(score(rows, np.eye(rows.C)[rows.y], "wga")) else "accuracy"
+    if rows.a is not None and not np.isnan(score(rows, np.eye(rows.C)[rows.y], "wga")):
+        return "wga"
+    return "accuracy"
 
 
 def score(rows: Rows, logits: np.ndarray, by: Select) -> float:

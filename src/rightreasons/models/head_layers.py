@@ -60,12 +60,11 @@ def evaluate(layers: Sequence[TensorLayer], z: Tensor) -> Tensor:
 
 def to_data(layers: Sequence[TensorLayer]) -> Head:
     """A copy of the layers' present values, in numpy."""
-    return Head(
-        tuple(
-            Layer(kind, {name: t.detach().float().cpu().numpy().copy() for name, t in tensors.items()}, which, eps)
-            for kind, tensors, which, eps in layers
-        )
-    )
+    copies = []
+    for kind, tensors, which, eps in layers:
+        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
+        copies.append(Layer(kind, arrays, which, eps))
+    return Head(tuple(copies))
 
 
 def averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer:
@@ -111,10 +110,11 @@ class TorchHead(nn.Module):
                     self.register_parameter(f"{name}_{i}", nn.Parameter(torch.tensor(array)))
 
     def layers(self) -> list[TensorLayer]:
-        return [
-            TensorLayer(kind, {name: getattr(self, f"{name}_{i}") for name in names}, which, eps)
-            for i, (kind, names, which, eps) in enumerate(self.layout)
-        ]
+        layers = []
+        for i, (kind, names, which, eps) in enumerate(self.layout):
+            tensors = {name: getattr(self, f"{name}_{i}") for name in names}
+            layers.append(TensorLayer(kind, tensors, which, eps))
+        return layers
 
     def forward(self, z: Tensor) -> Tensor:
         return evaluate(self.layers(), z)
@@ -186,11 +186,17 @@ def _batch_norm(module: nn.modules.batchnorm._BatchNorm, name: str) -> TensorLay
 
 
 def _layer_norm(module: nn.LayerNorm | nn.GroupNorm, name: str) -> TensorLayer:
-    over = list(module.normalized_shape) if isinstance(module, nn.LayerNorm) else [module.num_channels]
+    if isinstance(module, nn.LayerNorm):
+        over = list(module.normalized_shape)
+    else:
+        over = [module.num_channels]
     if len(over) != 1 or (isinstance(module, nn.GroupNorm) and module.num_groups != 1):
         raise ModelError(f"'{name}' ({module}) normalises something else than one feature vector")
     weight = torch.ones(over) if module.weight is None else module.weight
-    bias = torch.zeros(over, device=weight.device) if module.bias is None else module.bias
+    if module.bias is None:
+        bias = torch.zeros(over, device=weight.device)
+    else:
+        bias = module.bias
     return TensorLayer("norm", {"weight": weight, "bias": bias}, "layer", module.eps)
 
 
@@ -220,7 +226,9 @@ def _activation(module: nn.Module, name: str) -> list[TensorLayer]:
             f"'{name}' ({type(module).__name__}) is no layer that a head may have (linear, norm, or one of the activations "
             f"{', '.join(ACTIVATIONS)}): remove it if it follows the logits, or name a later layer as features="
         )
-    return [] if recognised == "identity" else [TensorLayer("activation", {}, recognised)]
+    if recognised == "identity":
+        return []
+    return [TensorLayer("activation", {}, recognised)]
 
 
 def _recognise(module: nn.Module) -> str | None:
@@ -231,10 +239,12 @@ def _recognise(module: nn.Module) -> str | None:
     probe = copy.deepcopy(module).eval()
     try:
         with torch.no_grad():
-            found = probe(values.clone())
+            applied = probe(values.clone())
     except (RuntimeError, TypeError, ValueError, IndexError):  # it wants another shape, so it is no elementwise function
         return None
-    return matching(values, found) if isinstance(found, Tensor) and found.shape == values.shape else None
+    if isinstance(applied, Tensor) and applied.shape == values.shape:
+        return matching(values, applied)
+    return None
 
 
 def matching(before: Tensor, after: Tensor) -> str | None:

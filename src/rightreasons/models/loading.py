@@ -142,14 +142,16 @@ def load_weights(module: nn.Module, checkpoint: Checkpoint, *, new_head: bool = 
         if key in own and state[key].shape != own[key].shape
     }
     if new_head:
-        shapes = {key: (found, wanted) for key, (found, wanted) in shapes.items() if found[1:] != wanted[1:]}
+        shapes = {key: (stored, wanted) for key, (stored, wanted) in shapes.items() if stored[1:] != wanted[1:]}
     if missing or unexpected or shapes:
         raise CheckpointError(_mismatch(checkpoint.path, module, len(own), missing, unexpected, shapes))
     with torch.no_grad():
         for key, target in own.items():
             if key in state and state[key].shape == target.shape:
                 target.copy_(state[key])
-    return [] if not prefix else unknown
+    if not prefix:
+        return []
+    return unknown
 
 
 def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
@@ -161,7 +163,9 @@ def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
         for key in state
         if key in own and state[key].shape != own[key].shape and state[key].ndim and state[key].shape[1:] == own[key].shape[1:]
     }
-    return counts.pop()[0] if len(counts) == 1 else None
+    if len(counts) == 1:
+        return counts.pop()[0]
+    return None
 
 
 # --- libraries ---------------------------------------------------------------------------------------------------------------
@@ -273,13 +277,16 @@ def _hf(
 
 
 def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, settings: dict[str, Any]) -> Any:
-    extra = dict(settings) if num_classes is None else {**settings, "num_labels": num_classes}
+    if num_classes is None:
+        extra = dict(settings)
+    else:
+        extra = {**settings, "num_labels": num_classes}
     load = transformers.AutoModelForImageClassification.from_pretrained
     try:
-        module, told = load(folder, local_files_only=True, output_loading_info=True, **extra)
+        module, report = load(folder, local_files_only=True, output_loading_info=True, **extra)
     except (ValueError, OSError, RuntimeError, TypeError) as error:
         raise ModelError(f"hf:{folder} cannot be loaded: {_brief(error)}") from error
-    missing, shapes = sorted(told["missing_keys"]), sorted(str(key) for key in told["mismatched_keys"])
+    missing, shapes = sorted(report["missing_keys"]), sorted(str(key) for key in report["mismatched_keys"])
     if missing or shapes:
         raise CheckpointError(
             f"the weights in {folder} do not fill {type(module).__name__}: {_listed('missing', missing)}"
@@ -321,8 +328,8 @@ def _hf_processing(transformers: Any, model_type: str, folder: Path | None) -> d
     plain: dict[str, Any] = {"image_mean": (0.5,), "image_std": (0.5,)}
     for name in ("preprocessor_config.json", "processor_config.json"):
         if folder is not None and (folder / name).is_file():
-            found = json.loads((folder / name).read_text())
-            return {**plain, **found.get("image_processor", found)}
+            saved = json.loads((folder / name).read_text())
+            return {**plain, **saved.get("image_processor", saved)}
     for name in _processor_names(IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)):
         processor = getattr(transformers, name, None)
         if processor is not None:
@@ -342,7 +349,10 @@ def _processor_names(listed: Any) -> list[str]:
 def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) -> dict[str, Any]:
     """Size, crop, mode and interpolation, from the many ways in which processors say them."""
     resized = processing.get("size") or {}
-    resized = {"height": resized, "width": resized} if isinstance(resized, int) else resized
+    if isinstance(resized, int):
+        resized = {"height": resized, "width": resized}
+    else:
+        resized = resized
     is_cropped = bool(processing.get("do_center_crop")) and processing.get("crop_size") is not None
     short = resized.get("shortest_edge")
     before = _pair(short) or ((resized["height"], resized["width"]) if "height" in resized else None)
@@ -352,7 +362,10 @@ def _hf_geometry(processing: Mapping[str, Any], size: tuple[int, ...] | None) ->
         crop = min(1.0, after[0] / before[0])
     elif short and processing.get("crop_pct"):
         # ConvNeXt's rule: below 384 pixels resize to size / crop_pct and crop, from 384 on squash
-        crop, mode = (float(processing["crop_pct"]), "center") if short < 384 else (1.0, "squash")
+        if short < 384:
+            crop, mode = (float(processing["crop_pct"]), "center")
+        else:
+            crop, mode = (1.0, "squash")
     resample = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(int(processing.get("resample", 2)), "bicubic")
     return {"size": size or after or (224, 224), "crop": crop, "mode": mode, "interpolation": resample}
 
@@ -369,7 +382,10 @@ def _monai(
         raise ModelError(f"{spec} does not say its input size: give size=(x, y, z) for volumes or size=(h, w)")
     accepted = _accepted(kind, nets)
     own = {name: settings[name] for name in ("in_channels", "n_input_channels") if name in settings}
-    channels = channels if channels is not None else next(iter(own.values()), 1)
+    if channels is not None:
+        channels = channels
+    else:
+        channels = next(iter(own.values()), 1)
     extra: dict[str, Any] = {"spatial_dims": len(size), "img_size": size, "classification": True, "pretrained": False}
     extra.update(in_channels=channels, n_input_channels=channels)
     classes = num_classes
@@ -398,8 +414,8 @@ def _factory(
     if not callable(maker):
         raise ModelError(_unknown(path, name, [n for n in dir(home) if callable(getattr(home, n)) and not n.startswith("_")]))
     accepted = _accepted(maker, None)
-    told = {"num_classes": num_classes, "size": size, "channels": channels}
-    extra = {key: value for key, value in told.items() if value is not None and key in accepted} | settings
+    offered = {"num_classes": num_classes, "size": size, "channels": channels}
+    extra = {key: value for key, value in offered.items() if value is not None and key in accepted} | settings
     module = _call(spec, maker, **extra)
     return Built(module, spec, num_classes, settings, size=size, channels=channels or 3)
 
@@ -433,23 +449,34 @@ def _accepted(maker: Any, home: Any) -> dict[str, Any]:
         makers: list[Any] = [vars(base)["__init__"] for base in maker.__mro__ if "__init__" in vars(base) and base is not object]
     else:
         returned = inspect.signature(maker).return_annotation
-        kind = getattr(home, returned, None) if isinstance(returned, str) and home is not None else None
-        makers = [maker, vars(kind)["__init__"]] if inspect.isclass(kind) else [maker]
-    found: dict[str, Any] = {}
+        if isinstance(returned, str) and home is not None:
+            kind = getattr(home, returned, None)
+        else:
+            kind = None
+        if inspect.isclass(kind):
+            makers = [maker, vars(kind)["__init__"]]
+        else:
+            makers = [maker]
+    accepted: dict[str, Any] = {}
     for each in makers:
         parameters = inspect.signature(each).parameters.values()
-        found = {p.name: p.default for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | found
+        accepted = {p.name: p.default for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | accepted
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    return found
+    return accepted
 
 
 def _pair(size: Any) -> tuple[int, ...] | None:
     if isinstance(size, dict):
-        size = (size["height"], size["width"]) if "height" in size else size.get("shortest_edge")
+        if "height" in size:
+            size = (size["height"], size["width"])
+        else:
+            size = size.get("shortest_edge")
     if size is None:
         return None
-    return (int(size), int(size)) if isinstance(size, int | float) else tuple(int(s) for s in size)
+    if isinstance(size, int | float):
+        return (int(size), int(size))
+    return tuple(int(s) for s in size)
 
 
 def _interpolation(name: str) -> str:
@@ -472,17 +499,14 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
         if inner is None:
             break
         content = inner
-    tensors = (
-        {str(key): value for key, value in content.items() if isinstance(value, Tensor)} if isinstance(content, Mapping) else {}
-    )
+    tensors: dict[str, Tensor] = {}
+    content_is = f"a {type(content).__name__}"
+    if isinstance(content, Mapping):
+        tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+        content_is = f"the keys {[str(key) for key in list(content)[:8]]}"
     if not tensors:
-        keys = (
-            f"the keys {[str(key) for key in list(content)[:8]]}"
-            if isinstance(content, Mapping)
-            else f"a {type(content).__name__}"
-        )
         raise CheckpointError(
-            f"{path} holds no weights: found {keys}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
+            f"{path} holds no weights: found {content_is}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
         )
     return tensors
 
@@ -498,7 +522,9 @@ def _labels(content: Any) -> tuple[Any, ...] | None:
     if isinstance(by_index, Mapping) and sorted(map(int, by_index)) == list(range(len(by_index))):
         return tuple(by_index[key] for key in sorted(by_index, key=int))
     listed = content.get("classes")
-    return tuple(listed) if isinstance(listed, list | tuple) and listed else None
+    if isinstance(listed, list | tuple) and listed:
+        return tuple(listed)
+    return None
 
 
 def _without_prefix(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -525,12 +551,12 @@ def _mismatch(
     unexpected: Sequence[str],
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
 ) -> str:
-    differing = [f"{key} {found} in the file, {wanted} in the network" for key, (found, wanted) in shapes.items()]
-    told = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
+    differing = [f"{key} {stored} in the file, {wanted} in the network" for key, (stored, wanted) in shapes.items()]
+    differences = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
     hint = "name the architecture that was trained"
     if shapes and not missing and not unexpected:
         hint = "give the num_classes and size it was trained with, or new_head=True to train a new head on these weights"
-    return f"{path} does not fit {type(module).__name__} ({n} tensors): {told}{hint}"
+    return f"{path} does not fit {type(module).__name__} ({n} tensors): {differences}{hint}"
 
 
 def _listed(what: str, keys: Sequence[str], most: int = 5) -> str:

@@ -74,8 +74,8 @@ def run_for(x: Tensor, block: Block, queries: int) -> Tensor:
     y = F.layer_norm(x, x.shape[-1:], *block.norm1)
     (to_q, to_k, to_v), (of_q, _, of_v) = (part.chunk(3) for part in block.qkv)
     q = F.linear(y[:, :queries], to_q, of_q).unflatten(-1, (block.heads, -1))
-    asked = torch.einsum("sqhd,hde->sqhe", q * q.shape[-1] ** -0.5, to_k.unflatten(0, (block.heads, -1)))
-    weights = (asked.flatten(1, 2) @ y.transpose(1, 2)).softmax(-1)
+    projected = torch.einsum("sqhd,hde->sqhe", q * q.shape[-1] ** -0.5, to_k.unflatten(0, (block.heads, -1)))
+    weights = (projected.flatten(1, 2) @ y.transpose(1, 2)).softmax(-1)
     read = (weights @ y).unflatten(1, (queries, block.heads))
     brought = torch.einsum("sqhe,hde->sqhd", read, to_v.unflatten(0, (block.heads, -1))).flatten(2) + of_v
     return rest(x[:, :queries], brought, block)
@@ -110,14 +110,14 @@ class Opening(NamedTuple):
         """
         at = image[:, None]
         a = self.weights[at, keep, :, gone[:, None]][..., None]
-        found = torch.addcmul(self.seen[at, keep], a, self.v[image, gone][:, None], value=-1).div_(1 - a)
+        attended = torch.addcmul(self.seen[at, keep], a, self.v[image, gone][:, None], value=-1).div_(1 - a)
         s, i, h = (a[..., 0] > MOST_WEIGHT).nonzero(as_tuple=True)
         if len(s):
             b = image[s]
             logits = torch.einsum("rd,rjd->rj", self.q[b, keep[s, i], h], self.k[b, :, h]) * self.q.shape[-1] ** -0.5
             anew = logits.scatter(1, gone[s, None], -torch.inf).softmax(-1)
-            found[s, i, h] = torch.einsum("rj,rjd->rd", anew, self.v[b, :, h])
-        return found.flatten(2)
+            attended[s, i, h] = torch.einsum("rj,rjd->rd", anew, self.v[b, :, h])
+        return attended.flatten(2)
 
 
 def heads_of(projected: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
@@ -143,7 +143,9 @@ def cast(part: Any, dtype: torch.dtype) -> Any:
         return {key: cast(each, dtype) for key, each in part.items()}
     if isinstance(part, tuple):
         return tuple(cast(each, dtype) for each in part)
-    return part.to(dtype) if isinstance(part, Tensor) and part.is_floating_point() else part
+    if isinstance(part, Tensor) and part.is_floating_point():
+        return part.to(dtype)
+    return part
 
 
 @cache
@@ -158,11 +160,11 @@ def multi_head(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value:
         "embed_dim_to_check", "num_heads", "in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "add_zero_attn", "dropout_p",
         "out_proj_weight", "out_proj_bias",
     )  # fmt: skip
-    given = {**dict(zip(names, args)), **kwargs}
-    projected = F.linear(query.transpose(0, 1), given["in_proj_weight"], given["in_proj_bias"])
-    q, k, v = heads_of(projected, given["num_heads"], 3)
+    settings = {**dict(zip(names, args)), **kwargs}
+    projected = F.linear(query.transpose(0, 1), settings["in_proj_weight"], settings["in_proj_bias"])
+    q, k, v = heads_of(projected, settings["num_heads"], 3)
     brought = attend(q, k, v, None, None).transpose(1, 2).flatten(2)
-    return F.linear(brought, given["out_proj_weight"], given["out_proj_bias"]).transpose(0, 1), None
+    return F.linear(brought, settings["out_proj_weight"], settings["out_proj_bias"]).transpose(0, 1), None
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------
@@ -205,7 +207,10 @@ def _does_something(part: Any) -> bool:
 
 
 def _norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
-    weight = torch.ones(norm.normalized_shape) if norm.weight is None else norm.weight.detach()
+    if norm.weight is None:
+        weight = torch.ones(norm.normalized_shape)
+    else:
+        weight = norm.weight.detach()
     return weight, torch.zeros_like(weight) if norm.bias is None else norm.bias.detach(), float(norm.eps)
 
 
@@ -218,10 +223,14 @@ def _projections(attention: nn.Module) -> tuple[Tensor, Tensor] | None:
     """(3 · D, D) and (3 · D,) of queries, keys and values."""
     if isinstance(attention, nn.MultiheadAttention):
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
-        return None if weight is None or bias is None else (weight.detach(), bias.detach())
+        if weight is None or bias is None:
+            return None
+        return (weight.detach(), bias.detach())
     fused = getattr(attention, "qkv", None)
     if isinstance(fused, nn.Linear):
-        return None if getattr(attention, "q_bias", None) is not None else _linear(fused)
+        if getattr(attention, "q_bias", None) is not None:
+            return None
+        return _linear(fused)
     parts = [getattr(attention, f"{which}_proj", None) for which in "qkv"]
     if not all(isinstance(part, nn.Linear) for part in parts):
         return None
@@ -230,10 +239,15 @@ def _projections(attention: nn.Module) -> tuple[Tensor, Tensor] | None:
 
 
 def _perceptron(mlp: nn.Module) -> tuple[nn.Linear, nn.Linear, str] | None:
+    fc1: nn.Module | None
+    fc2: nn.Module | None
+    act: nn.Module | None
     if isinstance(mlp, nn.Sequential):
         linear = [m for m in mlp if isinstance(m, nn.Linear)]
         between = [m for m in mlp if type(m).__name__ in CLASSES]
-        fc1, fc2, act = (*linear, between[0]) if len(linear) == 2 and len(between) == 1 else (None, None, None)
+        if len(linear) != 2 or len(between) != 1:
+            return None
+        fc1, fc2, act = linear[0], linear[1], between[0]
     else:
         fc1, fc2, act = _child(mlp, "fc1"), _child(mlp, "fc2"), _child(mlp, "act", "activation_fn", "activation")
     if not isinstance(fc1, nn.Linear) or not isinstance(fc2, nn.Linear) or _does_something(getattr(mlp, "norm", None)):
@@ -241,15 +255,17 @@ def _perceptron(mlp: nn.Module) -> tuple[nn.Linear, nn.Linear, str] | None:
     name = CLASSES.get(type(act).__name__, "")
     if isinstance(act, nn.GELU) and act.approximate == "tanh":
         name = "gelu_tanh"
-    return (fc1, fc2, name) if name else None
+    if name:
+        return (fc1, fc2, name)
+    return None
 
 
 def _scale(block: nn.Module, norm: nn.LayerNorm, *names: str) -> Tensor:
     for name in names:
         part = getattr(block, name, None)
-        gamma = (
-            part if isinstance(part, Tensor) else next((getattr(part, n) for n in ("gamma", "lambda1") if hasattr(part, n)), None)
-        )
+        gamma: Any = part
+        if not isinstance(part, Tensor):
+            gamma = next((getattr(part, n) for n in ("gamma", "lambda1") if hasattr(part, n)), None)
         if isinstance(gamma, Tensor):
             return gamma.detach()
     return torch.ones(norm.normalized_shape).to(next(norm.parameters()))

@@ -24,7 +24,9 @@ def precision_of(amp: bool | str | None, device: torch.device) -> torch.dtype | 
         return None
     if isinstance(amp, str):
         return {"bf16": torch.bfloat16, "fp16": torch.float16}[amp]
-    return torch.bfloat16 if device.type == "cpu" or torch.cuda.is_bf16_supported() else torch.float16
+    if device.type == "cpu" or torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return torch.float16
 
 
 @contextmanager

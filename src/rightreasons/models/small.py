@@ -33,7 +33,10 @@ def small_vit(
     ----------
     patch_drop : share of the patches that training leaves out, others every time, so that a missing one is nothing new
     """
-    image = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
+    if isinstance(size, int):
+        image = (size, size)
+    else:
+        image = (int(size[0]), int(size[1]))
     return VisionTransformer(
         img_size=image,
         patch_size=patch,

@@ -50,7 +50,10 @@ class StackedOptimizer:
         # A weight has at least two axes of its own; biases and norms do not decay.
         decays = {name: weight_decay if len(shape) > 3 else torch.zeros_like(weight_decay) for name, shape in self.shapes.items()}
         self._decay = self._spread(decays) if bool((weight_decay != 0).any()) else None
-        self._lr = lr.flatten()[:1] if bool((lr == lr.flatten()[0]).all()) else self._spread(dict.fromkeys(self.shapes, lr))
+        if bool((lr == lr.flatten()[0]).all()):
+            self._lr = lr.flatten()[:1]
+        else:
+            self._lr = self._spread(dict.fromkeys(self.shapes, lr))
         number = torch.arange(1, len(factors) + 1, dtype=torch.float64)
         self._first, self._second = ((1 - beta**number).to(factors) for beta in ADAM_BETAS)
         self._second = self._second.sqrt()

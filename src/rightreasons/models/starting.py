@@ -11,7 +11,7 @@ import torch
 
 from rightreasons.errors import ModelError
 from rightreasons.models import loading
-from rightreasons.models.classifier import Classifier
+from rightreasons.models.classifier import Classifier, build_network
 
 
 def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | None = None) -> Classifier:
@@ -46,13 +46,13 @@ def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | 
 
 
 def _start(classifier: Classifier) -> str:
-    told = str(classifier.card.get("start") or "")
+    start = str(classifier.card.get("start") or "")
     if _is_as_loaded(classifier):
         return "given"
-    if told in ("", "fresh") or Path(told).exists():
-        return told or "fresh"
+    if start in ("", "fresh") or Path(start).exists():
+        return start or "fresh"
     raise ModelError(
-        f"{classifier.name} was trained from weights with the fingerprint {told}, and a fingerprint does not give them back: "
+        f"{classifier.name} was trained from weights with the fingerprint {start}, and a fingerprint does not give them back: "
         "say start=<folder or checkpoint of those weights>, or start='fresh' for random ones"
     )
 
@@ -64,8 +64,10 @@ def _is_as_loaded(classifier: Classifier) -> bool:
 
 def _used_in(folder: Path) -> frozenset[str]:
     """Ids that a saved model was fitted or tuned on."""
-    told = folder / "model.json"
-    return frozenset(json.loads(told.read_text())["used"]) if told.is_file() else frozenset()
+    description = folder / "model.json"
+    if description.is_file():
+        return frozenset(json.loads(description.read_text())["used"])
+    return frozenset()
 
 
 def _random_weights(classifier: Classifier, rng: np.random.Generator) -> dict[str, torch.Tensor]:
@@ -75,20 +77,14 @@ def _random_weights(classifier: Classifier, rng: np.random.Generator) -> dict[st
             f"{classifier.name} is a wrapped network, and only its own code can give it random weights: "
             "say start=<folder or checkpoint of its starting weights>, or load it by a factory, 'package.module:factory'"
         )
-    built = loading.build(
-        recipe["spec"],
-        num_classes=recipe["num_classes"],
-        size=classifier.geometry.size,
-        channels=classifier.geometry.channels,
-        settings=recipe["settings"],
-        rng=rng,
-    )
-    module: torch.nn.Module = built.module.module if isinstance(built.module, Classifier) else built.module
-    return module.state_dict()
+    return build_network(recipe, classifier.geometry.size, classifier.geometry.channels, rng).state_dict()
 
 
 def _loaded_card(classifier: Classifier) -> dict[str, Any]:
     """The card of a model as it is loaded: what its training wrote there is gone."""
-    named = {"name": classifier.card["name"]} if classifier.card.get("name") else {}
+    if classifier.card.get("name"):
+        named = {"name": classifier.card["name"]}
+    else:
+        named = {}
     empty = dict.fromkeys(("regime", "seed", "target", "start"))
     return {"architecture": classifier.card.get("architecture") or classifier.name, "settings": {}, **empty, **named}

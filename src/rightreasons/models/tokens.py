@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -72,10 +72,10 @@ class Tokens:
         if not self.prefix:
             return False
         try:
-            found = self.after(self.end[:, : self.prefix])
+            logits = self.after(self.end[:, : self.prefix])
         except (RuntimeError, IndexError, ValueError):
             return False
-        return found.shape == self.logits.shape and bool(torch.allclose(found, self.logits, rtol=1e-4, atol=1e-5))
+        return logits.shape == self.logits.shape and bool(torch.allclose(logits, self.logits, rtol=1e-4, atol=1e-5))
 
     def keeping(self, kept: Tensor) -> Tensor:
         """(s, n) numbers of tokens that stay, those in front included, of (s, m) patch numbers."""
@@ -118,8 +118,10 @@ class Tokens:
         """While this is open, the network's last block answers with these tokens, whatever it is given."""
 
         def answer(_: nn.Module, args: Any, output: Any) -> Any:
-            given = x.to(_tokens_of(output).dtype)
-            return (given, *output[1:]) if isinstance(output, tuple) else given
+            changed = x.to(_tokens_of(output).dtype)
+            if isinstance(output, tuple):
+                return (changed, *output[1:])
+            return changed
 
         handle = self.last.register_forward_hook(answer)
         try:
@@ -148,10 +150,10 @@ def read(classifier: Classifier, x: Tensor) -> Tokens:
     biases: list[Tensor | None] = []
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = dict(kwargs)
-        tokens = args[0] if args else given.pop("hidden_states")
+        keywords = dict(kwargs)
+        tokens = args[0] if args else keywords.pop("hidden_states")
         seen.append(tokens)
-        calls.append((args[1:], given))
+        calls.append((args[1:], keywords))
         biases.append(None)
 
     def note(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
@@ -170,8 +172,8 @@ def read(classifier: Classifier, x: Tensor) -> Tokens:
             handle.remove()
     grid, N = grid_of(classifier), seen[0].shape[1]
     logits = with_one_logit(output.reshape(len(output), -1), classifier.output)
-    found = Tokens(classifier, x, blocks, tuple(calls), tuple(biases), seen[0], ends[0], logits, N - prod(grid), grid, blocks[-1])
-    return replace(found, plain=_checked_plain(found))
+    whole = Tokens(classifier, x, blocks, tuple(calls), tuple(biases), seen[0], ends[0], logits, N - prod(grid), grid, blocks[-1])
+    return replace(whole, plain=_checked_plain(whole))
 
 
 def check(classifier: Classifier) -> None:
@@ -199,8 +201,10 @@ def patch_grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None
             and each.stride == each.kernel_size != (1,) * len(size)
         ):
             return tuple(s // step for s, step in zip(size, each.stride))
-    given = getattr(getattr(module, "patch_embed", None), "grid_size", None)
-    return tuple(int(g) for g in given) if isinstance(given, tuple | list) and len(given) == len(size) else None
+    declared = getattr(getattr(module, "patch_embed", None), "grid_size", None)
+    if isinstance(declared, tuple | list) and len(declared) == len(size):
+        return tuple(int(g) for g in declared)
+    return None
 
 
 @contextmanager
@@ -230,17 +234,25 @@ class _Attention(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def attention_logits(q: Tensor, k: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """(b, h, N, N) scaled products of queries and keys, the mask added: their softmax is the attention."""
+    logits = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is None:
+        return logits
+    return logits + mask
+
+
+def _are_blocks(layers: nn.Module) -> TypeGuard[nn.ModuleList | nn.Sequential]:
+    """Whether a module is a list of layers of one class that hold attention."""
+    if not isinstance(layers, nn.ModuleList | nn.Sequential) or not len(layers):
+        return False
+    return len(set(map(type, layers))) == 1 and any(hasattr(layers[0], name) for name in ATTENTION)
+
+
 def _blocks(classifier: Classifier, x: Tensor) -> tuple[nn.Module, ...]:
     """The blocks of the one sequence of tokens that a network has, found by one pass of one image."""
     module = classifier.module
-    lists = [
-        tuple(each)
-        for each in module.modules()
-        if isinstance(each, nn.ModuleList | nn.Sequential)
-        and len(each)
-        and len({type(child) for child in each}) == 1
-        and any(hasattr(each[0], name) for name in ATTENTION)
-    ]
+    lists = [tuple(layers) for layers in module.modules() if _are_blocks(layers)]
     if not lists:
         _refuse(classifier, "it has no blocks of attention over a sequence of tokens")
     if len(lists) > 1:
@@ -272,9 +284,9 @@ def _checked_plain(tokens: Tokens) -> tuple[plain.Block, ...]:
     """The blocks as tensors, where running them so gives what the network says."""
     if any(bias is not None for bias in tokens.biases) or any(set(kwargs) & set(POSITIONS) for _, kwargs in tokens.calls):
         return ()
-    found = [plain.of(block) for block in tokens.blocks]
-    blocks = tuple(block for block in found if block is not None)
-    if len(blocks) < len(found):
+    candidates = [plain.of(block) for block in tokens.blocks]
+    blocks = tuple(block for block in candidates if block is not None)
+    if len(blocks) < len(candidates):
         return ()
     x = tokens.start[:1].detach()
     with torch.no_grad():
@@ -282,7 +294,9 @@ def _checked_plain(tokens: Tokens) -> tuple[plain.Block, ...]:
             x = plain.run(x, block)
     end = tokens.end[:1]
     off = float((x - end).abs().max()) / max(float(end.abs().max()), 1e-6)
-    return blocks if off <= TOLERANCE.get(x.dtype, 1e-4) else ()
+    if off <= TOLERANCE.get(x.dtype, 1e-4):
+        return blocks
+    return ()
 
 
 def _tokens_of(output: Any) -> Tensor:
@@ -297,7 +311,9 @@ def _at(table: Any, kept: Tensor) -> Any:
         return table
     if table.ndim == 4:  # a batch of one table
         table = table[0]
-    return table[kept][:, None] if table.ndim == 2 else table[:, kept].movedim(0, 1)
+    if table.ndim == 2:
+        return table[kept][:, None]
+    return table[:, kept].movedim(0, 1)
 
 
 @contextmanager

@@ -88,12 +88,16 @@ def copied(state: Any) -> Any:
     """A state in memory of its own, on the CPU."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
-    return {key: copied(value) for key, value in state.items()} if isinstance(state, Mapping) else state
+    if isinstance(state, Mapping):
+        return {key: copied(value) for key, value in state.items()}
+    return state
 
 
 def ask_objective(objective: Any, name: str, default: Any, *arguments: Any) -> Any:
     """What a method of the objective gives; the default where it has no such method."""
-    return getattr(objective, name)(*arguments) if hasattr(objective, name) else default
+    if hasattr(objective, name):
+        return getattr(objective, name)(*arguments)
+    return default
 
 
 def _card(outcome: Outcome, given: Given) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def cross_entropy(classifier: Classifier, batch: Batch) -> Tensor:
     return (losses * batch.weight).mean()
 
 
-def train(
+def train(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -223,7 +223,10 @@ def plan_of(
 def refuse_undefined_metric(settings: Settings, stop: Examples, classifier: Classifier) -> None:
     """Refuse a metric that has no value on the rows that stop, before anything runs."""
     if math.isnan(evaluate(np.zeros((len(stop.y), classifier.C)), stop.y, stop.groups)[settings.stop_on]):
-        reason = "they are of one class" if settings.stop_on == "auc" else "no group of a categorical attribute has 10 of them"
+        if settings.stop_on == "auc":
+            reason = "they are of one class"
+        else:
+            reason = "no group of a categorical attribute has 10 of them"
         raise TrainingError(
             f"{settings.stop_on} is undefined on the {len(stop.y)} stopping rows ({reason}): "
             "give other stopping= rows or another stop_on="
@@ -256,8 +259,8 @@ def _loop(run: Run, fit: Examples, stop: Examples, augment: Augment | None, fold
             started = time.perf_counter()
             loss = _epoch(run, fit, augment, meter)
             scores = evaluate(_logits(run, stop), stop.y, stop.groups)
-            told = {"epoch": run.epoch + 1, "loss": loss, **{f"val_{name}": score for name, score in scores.items()}}
-            run.end_epoch({**told, "lr": run.rate(run.steps - 1), "time_seconds": time.perf_counter() - started})
+            measured = {"epoch": run.epoch + 1, "loss": loss, **{f"val_{name}": score for name, score in scores.items()}}
+            run.end_epoch({**measured, "lr": run.rate(run.steps - 1), "time_seconds": time.perf_counter() - started})
             run.save(folder)
             meter.say(f"epoch {run.epoch}: loss {loss:.3f}, {settings.stop_on} {scores[settings.stop_on]:.3f}")
 
@@ -348,7 +351,9 @@ class Run:
         rise, total = round(s.warmup * self.steps), s.epochs * self.steps
         if now < rise:
             return s.lr * (now + 1) / rise
-        return s.lr if s.schedule is None else s.lr * (1 + math.cos(math.pi * (now - rise) / max(1, total - rise))) / 2
+        if s.schedule is None:
+            return s.lr
+        return s.lr * (1 + math.cos(math.pi * (now - rise) / max(1, total - rise))) / 2
 
     def step(self, batch: Batch, step: int) -> Tensor:
         for group in self.optimizer.param_groups:
@@ -368,7 +373,7 @@ class Run:
         """The epoch's row joins the curves, and its weights are kept if they are the best so far."""
         self.epoch += 1
         self.curves.append(row)
-        score = row[f"val_{self.settings.stop_on}"] * (-1 if self.settings.stop_on == "loss" else 1)
+        score = row[f"val_{self.settings.stop_on}"] * self.settings.sign
         if not self.best or score > self.best["score"]:
             states = {"model": self.model.module.state_dict(), "objective": self._ask_objective("state_dict", {})}
             self.best = {"epoch": self.epoch, "score": score, **{name: copied(state) for name, state in states.items()}}

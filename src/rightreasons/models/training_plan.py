@@ -52,6 +52,11 @@ class Settings:
     device: str | None
     threads: int | None
 
+    @property
+    def sign(self) -> int:
+        """What turns `stop_on` into a score that grows as the model gets better: -1 for the loss."""
+        return -1 if self.stop_on == "loss" else 1
+
     def __post_init__(self) -> None:
         known: dict[str, tuple[Any, ...]] = {"stop_on": METRICS, "optimizer": tuple(OPTIMIZERS), "schedule": ("cosine", None)}
         for name, options in {**known, "amp": (None, True, False, "bf16", "fp16")}.items():
@@ -73,8 +78,10 @@ def claim(folder: Path, plan: Mapping[str, Any]) -> bool:
     plan = json.loads(json.dumps(plan))
     file = folder / PLAN
     if file.exists():
-        found = json.loads(file.read_text())
-        other = [f"{k} is {plan.get(k)!r} and was {found.get(k)!r}" for k in {**plan, **found} if plan.get(k) != found.get(k)]
+        earlier = json.loads(file.read_text())
+        other = [
+            f"{k} is {plan.get(k)!r} and was {earlier.get(k)!r}" for k in {**plan, **earlier} if plan.get(k) != earlier.get(k)
+        ]
         if other:
             raise TrainingError(
                 f"{folder} belongs to another training run ({'; '.join(other)}): give another folder, or remove this one"
@@ -94,8 +101,8 @@ def described(thing: Any) -> Any:
         return [described(thing.func), [_plain(a) for a in thing.args], {k: _plain(v) for k, v in sorted(thing.keywords.items())}]
     if inspect.isroutine(thing):
         return f"{thing.__module__}:{thing.__qualname__}"
-    told = {k: _plain(v) for k, v in sorted(vars(thing).items()) if not k.startswith("_") and k != "training"}
-    return [f"{type(thing).__module__}:{type(thing).__qualname__}", told, _hash_of_state(thing)]
+    attributes = {k: _plain(v) for k, v in sorted(vars(thing).items()) if not k.startswith("_") and k != "training"}
+    return [f"{type(thing).__module__}:{type(thing).__qualname__}", attributes, _hash_of_state(thing)]
 
 
 def _plain(value: Any) -> Any:
@@ -107,7 +114,9 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, np.ndarray | np.generic | Tensor):
         return hash_of([str(value.dtype), str(tuple(value.shape)), _hex(torch.as_tensor(value))])
-    return described(value) if inspect.isroutine(value) or isinstance(value, partial) else type(value).__qualname__
+    if inspect.isroutine(value) or isinstance(value, partial):
+        return described(value)
+    return type(value).__qualname__
 
 
 def _hash_of_state(thing: Any) -> str:
@@ -118,4 +127,6 @@ def _hash_of_state(thing: Any) -> str:
 
 
 def _hex(tensor: Tensor) -> str:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex() if tensor.numel() else ""
+    if tensor.numel():
+        return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
+    return ""

@@ -56,7 +56,9 @@ def find(name: str) -> Callable[..., Perturbation]:
     """The perturbation of that name as a function of its settings; a dotted name is a function in a module of one's own."""
     if "." in name:
         return _with_settings(_own(name))
-    known = {key: function for m in families.members("perturbations") for key, function in _functions(m)}
+    known: dict[str, Callable[..., Any]] = {}
+    for module in families.members("perturbations"):
+        known.update(_functions(module))
     if name not in known:
         raise SettingError(f"no perturbation named {name!r}; {families.suggest(name, known)}")
     return _with_settings(known[name])
@@ -103,7 +105,7 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Perturbation]:
     """Settings → `Perturbation`, with a signature that says the settings and their defaults."""
     if not _is_operator(function):
         return function
-    given = [p for p in inspect.signature(function).parameters.values() if p.default is not inspect.Parameter.empty]
+    defaulted = [p for p in inspect.signature(function).parameters.values() if p.default is not inspect.Parameter.empty]
     draws = inspect.Parameter("draw", inspect.Parameter.KEYWORD_ONLY, default=0)
 
     def operator(*, draw: int = 0, **settings: Any) -> Perturbation:
@@ -112,9 +114,11 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Perturbation]:
             pixels, each = batch.pixels, seeds(cohort.id[rows], function.__name__, draw)
             changed = function(pixels, each, **settings)
             # Pixels that come back as they are need no way there and back through the normalisation, which costs last bits.
-            return replace(batch, shared={}) if changed is pixels else batch.with_pixels(changed.clamp(0, 1))
+            if changed is pixels:
+                return replace(batch, shared={})
+            return batch.with_pixels(changed.clamp(0, 1))
 
         return Perturbation(change)
 
-    operator.__signature__ = inspect.Signature([*given, draws])  # type: ignore[attr-defined]
+    operator.__signature__ = inspect.Signature([*defaulted, draws])  # type: ignore[attr-defined]
     return operator

@@ -28,8 +28,11 @@ _LOW = 0xFFFFFFFF
 def uniform(seeds: np.ndarray | Tensor, count: int | Sequence[int], stream: int, device: torch.device | str = "cpu") -> Tensor:
     """(b, *count) float32 in [0, 1): a function of seed, position and stream alone, so neither batch nor device matters."""
     shape = (count,) if isinstance(count, int) else tuple(count)
-    given = seeds if isinstance(seeds, Tensor) else torch.from_numpy(np.asarray(seeds, dtype=np.uint64).view(np.int64))
-    key = given.to(device)
+    if isinstance(seeds, Tensor):
+        as_bits = seeds
+    else:
+        as_bits = torch.from_numpy(np.asarray(seeds, dtype=np.uint64).view(np.int64))
+    key = as_bits.to(device)
     first = _mixed((key & _LOW) ^ _mixed(torch.full_like(key, stream + 1)))
     second = _mixed(((key >> 32) & _LOW) ^ first)
     place = torch.arange(math.prod(shape), device=device)

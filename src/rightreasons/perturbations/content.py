@@ -87,7 +87,10 @@ def patches(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.4, fill: s
     seen = aperture(pixels)
     gone = (uniform(seeds, (CELLS, CELLS), 13, pixels.device) < 0.8 * severity)[:, None].float()
     where = F.interpolate(gone, size=pixels.shape[2:], mode="nearest") > 0
-    level = each(mean_over(pixels, seen.field)) if fill == "mean" else torch.zeros_like(pixels)
+    if fill == "mean":
+        level = each(mean_over(pixels, seen.field))
+    else:
+        level = torch.zeros_like(pixels)
     changed = torch.where(where, level, pixels)
     return kept(_inside(seen, changed, pixels), pixels)
 

@@ -31,15 +31,15 @@ def layer(*, after: str = "") -> Perturbation:
 
     def change(batch: Pass) -> Pass:
         def network(x: Tensor) -> tuple[Tensor, Tensor]:
-            found, logits = batch.classifier.activations(x, [name])
-            return means(batch.classifier, name, found[name]), logits
+            outputs, logits = batch.classifier.activations(x, [name])
+            return means(batch.classifier, name, outputs[name]), logits
 
         return batch.with_network(network)
 
     return Perturbation(change, check=lambda classifier: _check(classifier, name))
 
 
-def restored(
+def restored(  # noqa: PLR0913  each keyword is a documented setting
     *,
     after: str = "",
     beta: float = 2.0,
@@ -80,17 +80,23 @@ def restored(
 
         return change
 
-    reads = (*(("label",) if routing == "true" else ()), *((str(attribute),) if attribute else ()))
+    reads = []
+    if routing == "true":
+        reads.append("label")
+    if attribute:
+        reads.append(str(attribute))
     source = (f"audit/{art_layers.means_array(name)}",)
     check = lambda classifier: _check(classifier, name)  # noqa: E731
-    return Perturbation(reads=reads, arrays=source, fit=fit, check=check, may_lack=True)
+    return Perturbation(reads=tuple(reads), arrays=source, fit=fit, check=check, may_lack=True)
 
 
 def means(classifier: Classifier, name: str, output: Tensor) -> Tensor:
     """(b, c) of a layer's output: maps over space, tokens over their number, vectors as they are."""
     channels = _channel_axis(classifier, name, output)
     over = [axis for axis in range(1, output.ndim) if axis != channels]
-    return output.mean(over) if over else output
+    if over:
+        return output.mean(over)
+    return output
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------
@@ -143,7 +149,9 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
         shape = [1] * output.ndim
         shape[0], shape[channels] = len(output), output.shape[channels]
         changed = output + moved.view(shape)
-        return (changed, *made[1:]) if isinstance(made, tuple) else changed
+        if isinstance(made, tuple):
+            return (changed, *made[1:])
+        return changed
 
     handle = forward.layer(classifier.module, name).register_forward_hook(hook)
     try:

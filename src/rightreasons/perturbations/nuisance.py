@@ -219,8 +219,8 @@ def jpeg(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) -> Tensor:
     blocks = wide.unfold(2, BLOCK, BLOCK).unfold(3, BLOCK, BLOCK)
     table = torch.stack([_table(LUMINANCE if k == 0 or not is_colour else CHROMINANCE, scale) for k in range(pixels.shape[1])])
     step = table.to(pixels.device)[:, None, None]
-    found = torch.round(matrix @ blocks @ matrix.T / step) * step
-    back = (matrix.T @ found @ matrix).transpose(3, 4).reshape(wide.shape)[:, :, :h, :w]
+    quantised = torch.round(matrix @ blocks @ matrix.T / step) * step
+    back = (matrix.T @ quantised @ matrix).transpose(3, 4).reshape(wide.shape)[:, :, :h, :w]
     if is_colour:
         back = torch.einsum("kc,bchw->bkhw", torch.linalg.inv(to_colour), back)
     return kept((back + 128) / 255, pixels)

@@ -191,8 +191,10 @@ def _few(top: int, grid: tuple[int, ...]) -> int:
 
 def _columns(arrays: tuple[str, ...]) -> tuple[str, ...]:
     """Columns of the cohort that the maps read."""
-    reads = [attributions.explanation_of(Recipe.parse(name)).reads for name in arrays]
-    return tuple(dict.fromkeys(column for columns in reads for column in columns))
+    columns: dict[str, None] = {}
+    for name in arrays:
+        columns |= dict.fromkeys(attributions.explanation_of(Recipe.parse(name)).reads)
+    return tuple(columns)
 
 
 def _read(batch: Pass) -> sequence.Tokens:
@@ -203,14 +205,14 @@ def _read(batch: Pass) -> sequence.Tokens:
 def _kept(seen: sequence.Tokens, kept: Tensor) -> tuple[Tensor, Tensor]:
     """(b, d) features and (b, C) logits through the tokens that are kept, (b, T); images of equal count run together."""
     count, order = kept.sum(1), []
-    found: list[tuple[Tensor, Tensor]] = []
+    outputs: list[tuple[Tensor, Tensor]] = []
     for n in count.unique().tolist():
         image = (count == n).nonzero()[:, 0]
         patches = kept[image].nonzero()[:, 1].view(len(image), n)
-        found.append(seen.read(image, seen.keeping(patches)))
+        outputs.append(seen.read(image, seen.keeping(patches)))
         order.append(image)
     back = torch.cat(order).argsort()
-    features, logits = (torch.cat(parts)[back] for parts in zip(*found))
+    features, logits = (torch.cat(parts)[back] for parts in zip(*outputs))
     return features, logits
 
 
@@ -270,11 +272,15 @@ def _pixels(cohort: Cohort, row: int, by: str, classifier: Classifier) -> np.nda
 
 
 def _read_columns(by: str) -> tuple[str, ...]:
-    return () if by == "fov" else (by,)
+    if by == "fov":
+        return ()
+    return (by,)
 
 
 def _has(cohort: Cohort, row: int, by: str) -> bool:
-    return len(_boxes(cohort)[row]) > 0 if by == "box" else bool(_masks(cohort)[row])
+    if by == "box":
+        return len(_boxes(cohort)[row]) > 0
+    return bool(_masks(cohort)[row])
 
 
 def _mask(cohort: Cohort, row: int, classifier: Classifier) -> np.ndarray:

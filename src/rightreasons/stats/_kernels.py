@@ -21,6 +21,21 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 
 @_compiled
+def xoshiro(s0, s1, s2, s3):  # type: ignore[no-untyped-def]
+    """One step of xoshiro256++: 64 random bits, and the state that follows."""
+    x = s0 + s3
+    x = ((x << S23) | (x >> S41)) + s0
+    t = s1 << S17
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= t
+    s3 = (s3 << S45) | (s3 >> S19)
+    return x, s0, s1, s2, s3
+
+
+@_compiled
 def draw_counts(states, units, counts):  # type: ignore[no-untyped-def]
     """Fill counts (b, units), zeros, with `units` draws with replacement a row; states (b, 4) seed one xoshiro256++ each."""
     n = np.uint64(units)
@@ -30,15 +45,7 @@ def draw_counts(states, units, counts):  # type: ignore[no-untyped-def]
         s0, s1, s2, s3 = states[b, 0], states[b, 1], states[b, 2], states[b, 3]
         drawn = 0
         while drawn < units:
-            x = s0 + s3
-            x = ((x << S23) | (x >> S41)) + s0
-            t = s1 << S17
-            s2 ^= s0
-            s3 ^= s1
-            s1 ^= s2
-            s0 ^= s3
-            s2 ^= t
-            s3 = (s3 << S45) | (s3 >> S19)
+            x, s0, s1, s2, s3 = xoshiro(s0, s1, s2, s3)
             product = (x & MASK32) * n
             if (product & MASK32) >= threshold:
                 counts[b, product >> S32] += np.uint8(1)
@@ -178,32 +185,12 @@ def logistic_fits(counts, code, x, start, out):  # type: ignore[no-untyped-def]
         for i in range(code.shape[0]):
             if code[i] >= 0:
                 rows[code[i] >> 1, code[i] & 1] += counts[b, i]
-        low0 = low1 = K
-        high0 = high1 = -1
-        for k in range(K):
-            if rows[k, 0] > 0:
-                low0 = min(low0, k)
-                high0 = k
-            if rows[k, 1] > 0:
-                low1 = min(low1, k)
-                high1 = k
         out[b, 0] = out[b, 1] = np.nan
-        if high0 < 0 or high1 < 0 or high0 <= low1 or high1 <= low0:
+        if not _overlap(rows):
             continue
         a, s = start[0], start[1]
         for _ in range(100):
-            ga = gs = haa = has = hss = 0.0
-            for k in range(K):
-                w = rows[k, 0] + rows[k, 1]
-                if w > 0:
-                    p = 1.0 / (1.0 + np.exp(-(a + s * x[k])))
-                    r = rows[k, 1] - w * p
-                    h = w * p * (1.0 - p)
-                    ga += r
-                    gs += r * x[k]
-                    haa += h
-                    has += h * x[k]
-                    hss += h * x[k] * x[k]
+            ga, gs, haa, has, hss = _derivatives(x, rows, a, s)
             det = haa * hss - has * has
             if not det > 0.0:
                 if a == 0.0 and s == 0.0:
@@ -214,10 +201,7 @@ def logistic_fits(counts, code, x, start, out):  # type: ignore[no-untyped-def]
             ds = (haa * gs - has * ga) / det
             # Steps that move no log odds by more than 1/2 converge as they are; longer ones must not raise the loss.
             if abs(da) + abs(ds) * reach > 0.5:
-                best = _loss(x, rows, a, s)
-                step = 1.0
-                while step > 1e-8 and not _loss(x, rows, a + step * da, s + step * ds) <= best:
-                    step *= 0.5
+                step = _halved_step(x, rows, a, s, da, ds)
                 da *= step
                 ds *= step
             a += da
@@ -227,6 +211,50 @@ def logistic_fits(counts, code, x, start, out):  # type: ignore[no-untyped-def]
                 out[b, 0] = a
                 out[b, 1] = s
                 break
+
+
+@_compiled
+def _overlap(rows):  # type: ignore[no-untyped-def]
+    """Whether both outcomes occur and the ranges of their values overlap; rows (K, 2) count each value with each outcome."""
+    K = rows.shape[0]
+    low0 = low1 = K
+    high0 = high1 = -1
+    for k in range(K):
+        if rows[k, 0] > 0:
+            low0 = min(low0, k)
+            high0 = k
+        if rows[k, 1] > 0:
+            low1 = min(low1, k)
+            high1 = k
+    return high0 >= 0 and high1 >= 0 and high0 > low1 and high1 > low0
+
+
+@_compiled
+def _derivatives(x, rows, a, s):  # type: ignore[no-untyped-def]
+    """Gradient (intercept, slope) of the log likelihood, and its negative Hessian (both intercept, mixed, both slope)."""
+    ga = gs = haa = has = hss = 0.0
+    for k in range(x.shape[0]):
+        w = rows[k, 0] + rows[k, 1]
+        if w > 0:
+            p = 1.0 / (1.0 + np.exp(-(a + s * x[k])))
+            r = rows[k, 1] - w * p
+            h = w * p * (1.0 - p)
+            ga += r
+            gs += r * x[k]
+            haa += h
+            has += h * x[k]
+            hss += h * x[k] * x[k]
+    return ga, gs, haa, has, hss
+
+
+@_compiled
+def _halved_step(x, rows, a, s, da, ds):  # type: ignore[no-untyped-def]
+    """The first of 1, 1/2, 1/4, … times the step (da, ds) that does not raise the loss."""
+    now = _loss(x, rows, a, s)
+    step = 1.0
+    while step > 1e-8 and not _loss(x, rows, a + step * da, s + step * ds) <= now:
+        step *= 0.5
+    return step
 
 
 @_compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rightreasons.stats._kernels import MASK32, S17, S19, S23, S32, S41, S45, _compiled
+from rightreasons.stats._kernels import MASK32, S32, _compiled, xoshiro
 
 
 @_compiled
@@ -85,15 +85,7 @@ def permuted_products(states, values, against, out):  # type: ignore[no-untyped-
         for last in range(R - 1, -1, -1):
             n = np.uint64(last + 1)
             while True:
-                x = s0 + s3
-                x = ((x << S23) | (x >> S41)) + s0
-                t = s1 << S17
-                s2 ^= s0
-                s3 ^= s1
-                s1 ^= s2
-                s0 ^= s3
-                s2 ^= t
-                s3 = (s3 << S45) | (s3 >> S19)
+                x, s0, s1, s2, s3 = xoshiro(s0, s1, s2, s3)
                 # Lemire's exact bounded integers; the division is needed once in 2^32 / n draws.
                 product = (x >> S32) * n
                 low = product & MASK32

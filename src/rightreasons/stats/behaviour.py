@@ -108,18 +108,18 @@ def describe(
     positive : class that fairness metrics take against the rest; None where more than two are unnamed
     bins : edges that cut a continuous attribute for the fairness metrics that compare groups
     """
-    found = performance(rows)
+    metrics = performance(rows)
     if not rows.name:
-        return found
+        return metrics
     if rows.levels:
         of_groups = by_group(rows)
         smallest = min((group.size for group in of_groups if group.size >= SMALLEST_GROUP), default=0)
-        found += [*over_groups(rows, smallest), *following(rows, aligned, why_not_aligned), *by_value(rows), *of_groups]
+        metrics += [*over_groups(rows, smallest), *following(rows, aligned, why_not_aligned), *by_value(rows), *of_groups]
     else:
-        found += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
+        metrics += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
     if positive is None:
-        return found + undefined(FAIRNESS, len(rows), "more than two classes: name one with positive=")
-    return found + unfairness(rows, positive, bins)
+        return metrics + undefined(FAIRNESS, len(rows), "more than two classes: name one with positive=")
+    return metrics + unfairness(rows, positive, bins)
 
 
 def performance(rows: Decided, part: Part = Part(), subset: Ints | None = None) -> list[Metric]:
@@ -154,25 +154,25 @@ def macro_f1_draws(label: Ints, predicted: Ints, counts: Counts) -> Floats:
 
 def by_group(rows: Decided) -> list[Metric]:
     """Accuracy of every (label, attribute value) group. A group has one label, so nothing else is defined there."""
-    found = []
+    metrics = []
     for y in np.unique(rows.label):
         for value in range(rows.levels):
             subset = np.flatnonzero((rows.label == y) & (rows.attribute == value))
             n = len(subset)
             if n:
                 accuracy = _on_subset(subset, groups.accuracy_draws, rows.label[subset], rows.predicted[subset])
-                found.append(Metric("group accuracy", accuracy, n, Part(int(y), value), share_of=n))
-    return found
+                metrics.append(Metric("group accuracy", accuracy, n, Part(int(y), value), share_of=n))
+    return metrics
 
 
 def by_value(rows: Decided) -> list[Metric]:
     """`performance` among the rows of every attribute value."""
-    found = []
+    metrics = []
     for value in range(rows.levels):
         subset = np.flatnonzero(rows.attribute == value)
         if len(subset):
-            found += performance(rows, Part(value=value), subset)
-    return found
+            metrics += performance(rows, Part(value=value), subset)
+    return metrics
 
 
 def over_groups(rows: Decided, smallest: int) -> list[Metric]:
@@ -227,16 +227,16 @@ def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None
     """
     label, predicted = (rows.label == positive).astype(int), (rows.predicted == positive).astype(int)
     kind = "categorical" if rows.levels else "continuous"
-    found = []
+    metrics = []
     for name, words in zip(fairness.METRICS, FAIRNESS, strict=True):
         if bins is not None and name not in fairness.LOGISTIC:
             disparity = fairness.disparity(name, label, predicted, rows.attribute, bins=bins)
         else:
             disparity = fairness.disparity(name, label, predicted, rows.attribute, kind=kind)
-        found.append(Metric(words, disparity.draws, disparity.rows, reason=disparity.reason))
-    return found
+        metrics.append(Metric(words, disparity.draws, disparity.rows, reason=disparity.reason))
+    return metrics
 
 
 def undefined(names: Sequence[str], n: int, reason: str) -> list[Metric]:
-    """Metrics that cannot be had, with the reason."""
+    """Metrics that cannot be computed, with the reason."""
     return [Metric(name, lambda counts: np.full(len(counts), np.nan), n, reason=reason) for name in names]

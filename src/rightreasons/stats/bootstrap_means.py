@@ -30,13 +30,13 @@ def column_means(
     """
     if not columns:
         return {}
-    given = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    shapes = {column.shape for column in given.values()}
+    arrays = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+    shapes = {column.shape for column in arrays.values()}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
-        raise DataError(f"found columns of shapes {sorted(shapes)}; give one value a row, (n,), for the same rows")
-    values = np.stack(list(given.values()), axis=1)
+        raise DataError(f"found columns of shapes {sorted(shapes)}; give columns of one value per row, (n,), over the same rows")
+    values = np.stack(list(arrays.values()), axis=1)
     if not len(values):
-        return {name: Interval(np.nan, np.nan, np.nan, reason=reason, level=level) for name in given}
+        return {name: Interval(np.nan, np.nan, np.nan, reason=reason, level=level) for name in arrays}
     k, known = values.shape[1], ~np.isnan(values)
     filled = np.concatenate([np.where(known, values, 0.0), known], axis=1)
     sample = resamples(len(values), rng=rng, B=B, subject=subject)
@@ -47,9 +47,10 @@ def column_means(
 
     drawn, point = sample.apply(mean), mean(whole(len(values)))[0]
     number = known.sum(axis=0) * sample.units / len(values)
-    return {
-        name: share_interval(point[c], drawn[:, c], number[c], level, reason)
-        if name in shares
-        else interval(point[c], drawn[:, c], level, reason)
-        for c, name in enumerate(given)
-    }
+    means = {}
+    for c, name in enumerate(arrays):
+        if name in shares:
+            means[name] = share_interval(point[c], drawn[:, c], number[c], level, reason)
+        else:
+            means[name] = interval(point[c], drawn[:, c], level, reason)
+    return means

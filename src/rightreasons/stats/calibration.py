@@ -38,7 +38,9 @@ def ece(probability: ArrayLike, label: ArrayLike, bins: int = BINS) -> float:
     label : (n,) codes 0..C-1
     """
     p, y = _checked(probability, label)
-    return float(ece_draws(p, y, resampling.whole(len(y)), bins)[0]) if len(y) else float("nan")
+    if len(y):
+        return float(ece_draws(p, y, resampling.whole(len(y)), bins)[0])
+    return float("nan")
 
 
 def ece_draws(probability: ArrayLike, label: ArrayLike, counts: Counts, bins: int = BINS) -> Floats:
@@ -53,7 +55,9 @@ def ece_draws(probability: ArrayLike, label: ArrayLike, counts: Counts, bins: in
 def brier(probability: ArrayLike, label: ArrayLike) -> float:
     """Mean over rows of the squared distance to the one-hot label, summed over classes (0 to 2)."""
     p, y = _checked(probability, label)
-    return float(brier_rows(p, y).mean()) if len(y) else float("nan")
+    if len(y):
+        return float(brier_rows(p, y).mean())
+    return float("nan")
 
 
 def brier_draws(probability: ArrayLike, label: ArrayLike, counts: Counts) -> Floats:

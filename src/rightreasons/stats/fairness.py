@@ -301,7 +301,10 @@ def monotonicity(
     slope, error = ends @ beta, np.sqrt(np.einsum("ij,jk,ik->i", ends, covariance, ends))
     opposite = slope[0] * slope[1] < 0
     p = float(ndtr(-np.abs(slope / error)).max()) if opposite else 1.0
-    turn = float(centre - scale * beta[1] / (2 * beta[2])) if opposite else math.nan
+    if opposite:
+        turn = float(centre - scale * beta[1] / (2 * beta[2]))
+    else:
+        turn = math.nan
     return Monotonicity(p > 0.05, p, turn, edges, rates)
 
 
@@ -325,7 +328,9 @@ class Table:
         """The values that are taken against the rest: of two the second, which says all."""
         if self.continuous:
             return ("per unit",)
-        return self.values[1:] if len(self.values) == 2 else self.values
+        if len(self.values) == 2:
+            return self.values[1:]
+        return self.values
 
     @property
     def rows(self) -> int:
@@ -344,13 +349,13 @@ class Table:
         return Resampled(self, counts)
 
     def exchanged(self, donors: NDArray[np.integer]) -> Exchanged:
-        given = np.asarray(donors)
-        if self.missing or given.ndim != 2 or given.shape[1] != len(self.code):
+        rows = np.asarray(donors)
+        if self.missing or rows.ndim != 2 or rows.shape[1] != len(self.code):
             raise DataError(
-                f"found donors of shape {given.shape} for {len(self.code)} rows, {self.missing} of them without a "
+                f"found donors of shape {rows.shape} for {len(self.code)} rows, {self.missing} of them without a "
                 "label or attribute: leave those out and give (P, n) row numbers"
             )
-        return Exchanged(self, given)
+        return Exchanged(self, rows)
 
     def position(self, level: Hashable) -> int:
         """Position of a level among the values; of two values the second is meant unless one is named."""
@@ -358,7 +363,9 @@ class Table:
             raise SettingError(f"no attribute value {level!r}; known: {self.values[:10]}")
         if level is None and not self.continuous and len(self.values) > 2:
             raise SettingError(f"the attribute has {len(self.values)} values {self.values[:10]}; name one with level=")
-        return len(self.values) - 1 if level is None else self.values.index(level)
+        if level is None:
+            return len(self.values) - 1
+        return self.values.index(level)
 
 
 @dataclass(frozen=True)
@@ -576,15 +583,21 @@ def _why_no_fit(table: Table, rows: Ints, k: int) -> str:
         return "one outcome only"
     if table.continuous:
         (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
-        return "perfect separation" if high0 <= low1 or high1 <= low0 else ""
+        if high0 <= low1 or high1 <= low0:
+            return "perfect separation"
+        return ""
     rest = rows.sum(axis=0) - rows[k]
-    return "" if rows[k].all() and rest.all() else "perfect separation"
+    if rows[k].all() and rest.all():
+        return ""
+    return "perfect separation"
 
 
 def _why_no_sign(table: Table) -> str:
     if table.continuous:
         return _why("separation", table, 0, math.nan)
-    return "an attribute value has no rows at a label" if len(table.values) > 1 else "constant attribute"
+    if len(table.values) > 1:
+        return "an attribute value has no rows at a label"
+    return "constant attribute"
 
 
 # ---------------------------------------------------------------------------------------------------- logistic fits
@@ -606,9 +619,9 @@ def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
 
 def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
     """Slopes (P,) of logistic fits of one outcome y (m,) on P columns of numbers x (P, m), all by Newton's steps at once."""
-    found = np.full(len(x), np.nan)
+    slopes = np.full(len(x), np.nan)
     if not len(y) or y.min() == y.max():
-        return found
+        return slopes
     scale = x.std(axis=1, keepdims=True)
     low, high = x[:, y == 0], x[:, y == 1]
     overlap = (scale[:, 0] > 0) & (low.min(axis=1) < high.max(axis=1)) & (high.min(axis=1) < low.max(axis=1))
@@ -627,8 +640,8 @@ def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
         a, b = a + shrink * da, b + shrink * db
         if (np.abs(np.where(overlap, da, 0)).max() < 1e-9) and (np.abs(np.where(overlap, db, 0)).max() < 1e-9):
             break
-    found[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
-    return found
+    slopes[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
+    return slopes
 
 
 def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:

@@ -272,14 +272,16 @@ def pull_draws(
     a, attributes = coded(attribute)
     p = np.asarray(probability, dtype=np.float64)
     _same_length(y, a, p)
-    found = []
+    pulls = []
     for k, value in enumerate(attributes):
         if value in aligned:
             sides = [((y == c) & (a == k), (y == c) & (a >= 0) & (a != k)) for c in range(len(labels))]
             compared = [_difference(counts, p[:, aligned[value]], *both) for both in sides if min(map(np.sum, both)) >= fewest]
-            found.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
-    defined = [draws for draws in found if not np.isnan(draws).all()]
-    return np.mean(defined, axis=0) if defined else np.full(len(counts), np.nan)
+            pulls.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
+    defined = [draws for draws in pulls if not np.isnan(draws).all()]
+    if defined:
+        return np.mean(defined, axis=0)
+    return np.full(len(counts), np.nan)
 
 
 def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[Hashable, int]:
@@ -288,12 +290,12 @@ def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLi
     For rows that are not reported on: it gives a direction to test, and is no finding.
     """
     classes = range(np.shape(probability)[1])
-    found: dict[Hashable, int] = {}
+    aligned: dict[Hashable, int] = {}
     for value in coded(attribute)[1]:
         pulls = np.nan_to_num([pull(label, probability, attribute, {value: c}) for c in classes])  # undefined draws nowhere
         if pulls.max() > 0:
-            found[value] = int(pulls.argmax())
-    return found
+            aligned[value] = int(pulls.argmax())
+    return aligned
 
 
 # ---------------------------------------------------------------------------------------------------- AUC and F1
@@ -382,7 +384,10 @@ def coded(column: ArrayLike) -> tuple[Ints, tuple[Hashable, ...]]:
                 raise DataError("found only -1 and 1, and -1 means missing: give 0 and 1, or leave the missing rows out")
             values, code = values[1:], code - 1
         return code.astype(np.int64), tuple(values.tolist())
-    missing = pd.isna(array) | (array == "") if array.dtype.kind != "f" else np.isnan(array)
+    if array.dtype.kind != "f":
+        missing = pd.isna(array) | (array == "")
+    else:
+        missing = np.isnan(array)
     values, code = np.unique(array[~missing].astype(str) if array.dtype.kind == "U" else array[~missing], return_inverse=True)
     codes = np.full(len(array), -1, dtype=np.int64)
     codes[~missing] = code
@@ -423,7 +428,10 @@ def group_sizes(label: ArrayLike, attribute: ArrayLike) -> dict[Group, int]:
 def _coded_like(column: ArrayLike, values: tuple[Hashable, ...]) -> Ints:
     """Codes (n,) of a column in a given list of values, -1 for anything else."""
     array = as_column(column)
-    distinct, code = np.unique(array, return_inverse=True) if array.dtype.kind != "O" else pd.factorize(array)[1::-1]
+    if array.dtype.kind != "O":
+        distinct, code = np.unique(array, return_inverse=True)
+    else:
+        distinct, code = pd.factorize(array)[1::-1]
     place = {value: k for k, value in enumerate(values)}
     return np.array([place.get(value, -1) for value in distinct.tolist()] + [-1], dtype=np.int64)[code.reshape(-1)]
 
@@ -464,7 +472,9 @@ def _excess(here: Floats, there: Floats, c: int) -> tuple[float, float]:
 def _one(draws, *columns) -> float:  # type: ignore[no-untyped-def]
     """The point estimate of a `..._draws` function: the data themselves are one resample."""
     n = len(np.asarray(columns[0]))
-    return float(draws(*columns, resampling.whole(n))[0]) if n else math.nan
+    if n:
+        return float(draws(*columns, resampling.whole(n))[0])
+    return math.nan
 
 
 def _shares(counts: Counts, code: Ints, K: int, hit: NDArray[np.bool_]) -> Floats:
@@ -484,7 +494,9 @@ def _ratio(part: NDArray, of: NDArray) -> Floats:
 
 
 def _mean(shares: Floats) -> Floats:
-    return shares.mean(axis=1) if shares.shape[1] else np.full(len(shares), np.nan)
+    if shares.shape[1]:
+        return shares.mean(axis=1)
+    return np.full(len(shares), np.nan)
 
 
 def _same_length(*columns: NDArray) -> None:

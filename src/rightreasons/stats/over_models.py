@@ -86,8 +86,8 @@ def correlation(
         within it (with `cluster`: clusters within it)
     B : resamples, and permutations
     """
-    (found,) = correlations({"": (x, y)}, rng=rng, method=method, cluster=cluster, within=within, B=B, level=level).values()
-    return found
+    (single,) = correlations({"": (x, y)}, rng=rng, method=method, cluster=cluster, within=within, B=B, level=level).values()
+    return single
 
 
 def correlations(
@@ -106,17 +106,17 @@ def correlations(
     if B < 1 or not 0 < level < 1:
         raise SettingError(f"found B={B} and level={level}; B must be at least 1 and level between 0 and 1")
     seed = int(rng.integers(2**63))
-    found = {}
+    results = {}
     for name, (x, y) in tests.items():
         a, b = _columns(x, y)
         kept = np.isfinite(a) & np.isfinite(b)
         clusters, inside = (None if c is None else _codes(c, len(a))[kept] for c in (cluster, within))
         # Every test starts from the same generator: those with the same units then have the same resamples.
         own = np.random.default_rng(seed)
-        one = _correlation(a[kept], b[kept], method, clusters, inside, own, B, level)
-        found[name] = replace(one, left_out=int(np.sum(~kept)))
-    adjusted = benjamini_hochberg([one.p for one in found.values()])
-    return {name: replace(one, p_adjusted=float(p)) for (name, one), p in zip(found.items(), adjusted, strict=True)}
+        test = _correlation(a[kept], b[kept], method, clusters, inside, own, B, level)
+        results[name] = replace(test, left_out=int(np.sum(~kept)))
+    adjusted = benjamini_hochberg([test.p for test in results.values()])
+    return {name: replace(test, p_adjusted=float(p)) for (name, test), p in zip(results.items(), adjusted, strict=True)}
 
 
 def _correlation(
@@ -124,9 +124,15 @@ def _correlation(
 ) -> Correlation:
     n, x, y = len(x), _scaled(x), _scaled(y)
     groups_drawn = 0 if cluster is None else len(np.unique(cluster))
-    value = float(correlation_draws(x, y, resampling.whole(n), method, within)[0]) if n >= FEWEST_UNITS else math.nan
+    if n >= FEWEST_UNITS:
+        value = float(correlation_draws(x, y, resampling.whole(n), method, within)[0])
+    else:
+        value = math.nan
     if math.isnan(value):
-        reason = f"{n} units, at least {FEWEST_UNITS} needed" if n < FEWEST_UNITS else _constant(x, y, within)
+        if n < FEWEST_UNITS:
+            reason = f"{n} units, at least {FEWEST_UNITS} needed"
+        else:
+            reason = _constant(x, y, within)
         nothing = Interval(math.nan, math.nan, math.nan, reason=reason, level=level)
         return Correlation(method, nothing, math.nan, math.nan, n, 0, groups_drawn, within is not None, reason)
     if cluster is not None and groups_drawn < FEWEST_CLUSTERS:
@@ -161,13 +167,17 @@ def correlation_draws(
 def _drawn_values(values: Floats, counts: Counts, method: str, within: Codes | None) -> Floats:
     """What is correlated, (B, K) or (1, K): the values, centred within groups and ranked as asked."""
     if within is None:
-        return values[None, :] if method == "pearson" else _ranks_once_sorted(values, counts)
+        if method == "pearson":
+            return values[None, :]
+        return _ranks_once_sorted(values, counts)
     size = int(within.max()) + 1
     sums = resampling.tally(counts, within, size, values)
     number = resampling.tally(counts, within, size)
     means = np.divide(sums, number, out=np.zeros_like(sums), where=number > 0)
     centred = np.round(values - means[:, within], TIE_DIGITS)
-    return centred if method == "pearson" else _ranks(centred, counts)
+    if method == "pearson":
+        return centred
+    return _ranks(centred, counts)
 
 
 def _ranks_once_sorted(values: Floats, counts: Counts) -> Floats:
@@ -342,10 +352,10 @@ def coupled(
     draws = sign * (drawn[0] - drawn[1]).reshape(len(drawn[0]), -1)
     values = sign * np.atleast_1d(np.asarray(inside_value, dtype=np.float64) - np.asarray(outside_value, dtype=np.float64))
     if values.shape != draws.shape[1:]:
-        raise DataError(f"found {values.size} values for {draws.shape[1]} units; give one value a unit inside and outside")
+        raise DataError(f"found {values.size} values for {draws.shape[1]} units; give one value per unit, inside and outside")
     reason = "a class is missing inside or outside" if metric == "auc" else ""
     change = tuple(interval(value, draws[:, u], level, reason) for u, value in enumerate(values))
-    p = np.array([bootstrap_p(one.value, draws[:, u]) for u, one in enumerate(change)])
+    p = np.array([bootstrap_p(estimate.value, draws[:, u]) for u, estimate in enumerate(change)])
     return Degradation(metric, change, p, benjamini_hochberg(p), draws)
 
 
@@ -379,7 +389,9 @@ def _one_metric(metric: str, label: NDArray[Any], p: Floats, counts: Counts) -> 
         return groups.auc_draws(label, p, counts)
     if metric == "accuracy":
         return groups.accuracy_draws(label, p.argmax(axis=1), counts)
-    return calibration.ece_draws(p, label, counts) if metric == "ece" else calibration.brier_draws(p, label, counts)
+    if metric == "ece":
+        return calibration.ece_draws(p, label, counts)
+    return calibration.brier_draws(p, label, counts)
 
 
 # ---- regression ----------------------------------------------------------------------------------------------------------
@@ -420,11 +432,15 @@ class Regression:
 
     @property
     def cook_max(self) -> float:
-        return float(np.nanmax(self.cook)) if np.isfinite(self.cook).any() else math.nan
+        if np.isfinite(self.cook).any():
+            return float(np.nanmax(self.cook))
+        return math.nan
 
     @property
     def leverage_max(self) -> float:
-        return float(self.leverage.max()) if self.leverage.size else math.nan
+        if self.leverage.size:
+            return float(self.leverage.max())
+        return math.nan
 
 
 def regression(x: ArrayLike, y: ArrayLike, *, cluster: ArrayLike | None = None, level: float = 0.95) -> Regression:
@@ -457,8 +473,15 @@ def _line(a: Floats, b: Floats, cluster: Codes | None, kept: NDArray[np.bool_], 
     robust, p_robust = _robust_slope(fit, leverage, cluster, level)
     exact = float(np.sqrt(np.sum(fit.resid**2))) <= 1e-10 * float(np.sqrt(np.sum((b - b.mean()) ** 2)))
     few = n < FEWEST_UNITS + 1
-    why = "the line goes through every unit" if exact else f"{n} units, at least {FEWEST_UNITS + 1} needed" if few else ""
-    normal, jarque, equal = (math.nan,) * 3 if why else _residual_p(fit.resid, design)
+    why = ""
+    if exact:
+        why = "the line goes through every unit"
+    elif few:
+        why = f"{n} units, at least {FEWEST_UNITS + 1} needed"
+    if why:
+        normal, jarque, equal = (math.nan,) * 3
+    else:
+        normal, jarque, equal = _residual_p(fit.resid, design)
     fixing = leverage >= ALONE  # such a unit has no residual of its own: its distance is 0/0
     cook = np.full(n, np.nan)
     if not exact:
@@ -540,14 +563,14 @@ def over_seeds(values: ArrayLike, level: float = 0.95) -> Interval:
     """Mean over seeds with its t interval; seeds without a value leave and are counted in `undefined`."""
     array = np.asarray(values, dtype=np.float64).reshape(-1)
     defined = array[np.isfinite(array)]
-    told: dict[str, Any] = {"draws": len(array), "undefined": len(array) - len(defined), "level": level}
+    described: dict[str, Any] = {"draws": len(array), "undefined": len(array) - len(defined), "level": level}
     if not len(defined):
-        return Interval(math.nan, math.nan, math.nan, reason="no seed has a value", **told)
+        return Interval(math.nan, math.nan, math.nan, reason="no seed has a value", **described)
     mean = float(defined.mean())
     if len(defined) == 1:
-        return Interval(mean, math.nan, math.nan, reason="no interval: one seed", **told)
+        return Interval(mean, math.nan, math.nan, reason="no interval: one seed", **described)
     half = float(stats.t.ppf((1 + level) / 2, len(defined) - 1) * defined.std(ddof=1) / math.sqrt(len(defined)))
-    return Interval(mean, mean - half, mean + half, **told)
+    return Interval(mean, mean - half, mean + half, **described)
 
 
 @dataclass(frozen=True)
@@ -584,17 +607,27 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Paired:
     d = np.where(np.abs(d) <= ROUNDING * np.maximum(np.abs(first[both]), np.abs(second[both])), 0.0, d)
     more, less = int(np.sum(d > 0)), int(np.sum(d < 0))
     n = more + less
-    reason = "" if n else ("no pair has both values" if not len(d) else "all pairs are equal")
+    reason = ""
+    median = sign_p = wilcoxon_p = least_p = math.nan
+    if not len(d):
+        reason = "no pair has both values"
+    else:
+        median = float(np.median(d))
+    if n:
+        sign_p, wilcoxon_p = float(stats.binomtest(more, n).pvalue), signed_rank_p(d)
+        least_p = min(1.0, 2.0 ** (1 - n))
+    elif len(d):
+        reason = "all pairs are equal"
     return Paired(
         difference=over_seeds(d, level),
-        median=float(np.median(d)) if len(d) else math.nan,
+        median=median,
         positive=more,
         negative=less,
         zero=int(np.sum(d == 0)),
         left_out=int(np.sum(~both)),
-        sign_p=float(stats.binomtest(more, n).pvalue) if n else math.nan,
-        wilcoxon_p=signed_rank_p(d) if n else math.nan,
-        least_p=min(1.0, 2.0 ** (1 - n)) if n else math.nan,
+        sign_p=sign_p,
+        wilcoxon_p=wilcoxon_p,
+        least_p=least_p,
         reason=reason,
     )
 
@@ -666,16 +699,22 @@ def seed_stability(
     S = len(np.unique(code))
     code = np.unique(code, return_inverse=True)[1].reshape(-1)
     sizes = np.arange(1, max(S, 1))
-    whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0]) if len(a) >= FEWEST_UNITS else math.nan
-    found = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
-    reason = "" if not math.isnan(whole) else f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
-    defined = [values[~np.isnan(values)] for values in found]
+    if len(a) >= FEWEST_UNITS:
+        whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0])
+    else:
+        whole = math.nan
+    by_size = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
+    if not math.isnan(whole):
+        reason = ""
+    else:
+        reason = f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
+    defined = [values[~np.isnan(values)] for values in by_size]
     return SeedStability(
         method=method,
         whole=whole,
         seeds=sizes,
-        subsets=np.array([len(values) for values in found], dtype=np.int64),
-        undefined=np.array([np.isnan(values).sum() for values in found], dtype=np.int64),
+        subsets=np.array([len(values) for values in by_size], dtype=np.int64),
+        undefined=np.array([np.isnan(values).sum() for values in by_size], dtype=np.int64),
         mean=np.array([v.mean() if len(v) else np.nan for v in defined]),
         low=np.array([v.min() if len(v) else np.nan for v in defined]),
         high=np.array([v.max() if len(v) else np.nan for v in defined]),
@@ -711,7 +750,7 @@ def _over_subsets(a: Floats, b: Floats, counts: NDArray[np.uint8], method: str, 
 def _columns(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:
-        raise DataError(f"found shapes {a.shape} and {b.shape}, expected one value a unit in both: (K,) and (K,)")
+        raise DataError(f"found shapes {a.shape} and {b.shape}, expected one value per unit in both, (K,) and (K,)")
     return a, b
 
 
@@ -735,7 +774,9 @@ def _scaled(values: Floats) -> Floats:
     middle, half = low / 2 + high / 2, high / 2 - low / 2
     if half <= ROUNDING * max(abs(low), abs(high)):
         return np.zeros_like(values)
-    return (values - middle) / half if half < np.finfo(np.float64).max / 4 else (values / 4 - middle / 4) / (half / 4)
+    if half < np.finfo(np.float64).max / 4:
+        return (values - middle) / half
+    return (values / 4 - middle / 4) / (half / 4)
 
 
 def _is_constant(values: Floats) -> bool:

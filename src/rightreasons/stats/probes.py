@@ -70,7 +70,9 @@ class Probe:
     def score(self, features: ArrayLike) -> Floats:
         """Log odds of each level against the rest, (n, K), which unlike probabilities never tie at 1; ridge: values, (n,)."""
         output = self.output(features)
-        return _log_odds(output) if self.levels else output[:, 0]
+        if self.levels:
+            return _log_odds(output)
+        return output[:, 0]
 
     def predict(self, features: ArrayLike) -> Ints:
         """Position in `levels` of the answer, (n,)."""
@@ -96,8 +98,13 @@ def fit(
         raise DataError(
             f"found {len(z)} rows and {len(code)} targets of {len(levels)} values; a probe needs two values, none missing"
         )
-    w = equal_weights(code) if weight is None else np.asarray(weight, dtype=np.float64)
-    return _centres(z, code, levels, w) if kind == "centre" else _linear(z, code, levels, w, C)
+    if weight is None:
+        w = equal_weights(code)
+    else:
+        w = np.asarray(weight, dtype=np.float64)
+    if kind == "centre":
+        return _centres(z, code, levels, w)
+    return _linear(z, code, levels, w, C)
 
 
 def fit_ridge(features: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> Probe:
@@ -150,13 +157,18 @@ class Reading:
 
     @property
     def decides(self) -> Interval | None:
-        candidates = (self.within_auc, self.auc) if self.kind == "ridge" else (self.within_accuracy, self.accuracy)
+        if self.kind == "ridge":
+            candidates = (self.within_auc, self.auc)
+        else:
+            candidates = (self.within_accuracy, self.accuracy)
         return next((c for c in candidates if c is not None), None)
 
     @property
     def is_readable(self) -> bool | None:
         """None where the reading is undefined."""
-        return None if self.decides is None or math.isnan(self.decides.value) else self.decides.value >= self.line
+        if self.decides is None or math.isnan(self.decides.value):
+            return None
+        return self.decides.value >= self.line
 
 
 class Rows(NamedTuple):
@@ -274,8 +286,8 @@ class _Part:
         if self.guess is None:
             return resampling.concordance_draws(self.truth, self.score, here), np.full(len(counts), np.nan)
         # With two levels the second's AUC repeats the first's.
-        asked = self.levels[:1] if self.score.shape[1] == 2 else self.levels
-        auc = np.mean([resampling.auc_draws(self.truth == k, self.score[:, k], here) for k in asked], axis=0)
+        scored = self.levels[:1] if self.score.shape[1] == 2 else self.levels
+        auc = np.mean([resampling.auc_draws(self.truth == k, self.score[:, k], here) for k in scored], axis=0)
         cells = resampling.tally(here, 2 * self.truth + (self.guess == self.truth), 2 * self.score.shape[1])
         cells = cells.reshape(len(counts), -1, 2)[:, list(self.levels)]
         number = cells.sum(axis=2)
@@ -360,7 +372,7 @@ def _log_odds(output: Floats) -> Floats:
 def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing: _Known, resamples: Resamples | None) -> Reading:
     n = resamples.n if resamples else int(testing.rows.max(initial=-1)) + 1
     if testing.rows.max(initial=-1) >= n:
-        raise DataError(f"the resamples are of {n} rows, the test rows are more: draw resamples of all test rows")
+        raise DataError(f"the resamples cover {n} rows and there are more test rows than that: draw resamples of all test rows")
     within = [part for part in answers.parts if part.label is not None]
     whole = next((part for part in answers.parts if part.label is None), None)
 
@@ -368,11 +380,17 @@ def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing
         """(b, 4): AUC and accuracy over all rows, then within label."""
         none = np.full((2, len(counts)), np.nan)
         over_all = np.array(whole.draws(counts)) if whole else none
-        inside = np.mean([part.draws(counts) for part in within], axis=0) if within else none
+        if within:
+            inside = np.mean([part.draws(counts) for part in within], axis=0)
+        else:
+            inside = none
         return np.concatenate([over_all, inside]).T
 
     value = numbers(resampling.whole(n))[0] if n else np.full(4, np.nan)
-    draws = resamples.apply(numbers) if resamples and answers.parts else np.full((0, 4), np.nan)
+    if resamples and answers.parts:
+        draws = resamples.apply(numbers)
+    else:
+        draws = np.full((0, 4), np.nan)
     auc, accuracy, within_auc, within_accuracy = (interval(float(value[k]), draws[:, k], reason=TOO_FEW) for k in range(4))
     over_all, inside, has_accuracy = target != "class-conditional", target != "joint", kind != "ridge"
     return Reading(

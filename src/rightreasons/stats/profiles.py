@@ -82,7 +82,9 @@ def rank_regions(scores: ArrayLike) -> Floats:
 def profile(ranks: ArrayLike, how: str = "median") -> Floats:
     """The rank profile (R,) of a model over its images, ranks (n, R): sec. III-F; `how` is "median" or "mean"."""
     values = _rows(ranks, "ranks")
-    return np.median(values, axis=0) if _how(how) == "median" else values.mean(axis=0)
+    if _how(how) == "median":
+        return np.median(values, axis=0)
+    return values.mean(axis=0)
 
 
 def contributions(a: ArrayLike, b: ArrayLike, given: ArrayLike, normalise: bool = True) -> Floats:
@@ -92,7 +94,9 @@ def contributions(a: ArrayLike, b: ArrayLike, given: ArrayLike, normalise: bool 
     sum |RCS| = 1. NaN where the partial correlation is undefined. The sign alone does not tell a shortcut: see `quadrants`.
     """
     scores = _standardised(residual(a, given)) * _standardised(residual(b, given))
-    return l1_normalised(scores) if normalise else scores
+    if normalise:
+        return l1_normalised(scores)
+    return scores
 
 
 def l1_normalised(scores: Floats) -> Floats:
@@ -260,7 +264,10 @@ def _enlarging(small: Sequence[int], large: Sequence[int]) -> sparse.csr_array:
 
 def _enlarged(values: Floats, shape: Sequence[int]) -> Iterator[Floats]:
     """Maps at the shape of the regions, flat (k, pixels), as many at a time as fit a block."""
-    weights = None if values.shape[1:] == tuple(shape) else _enlarging(values.shape[1:], shape)
+    if values.shape[1:] == tuple(shape):
+        weights = None
+    else:
+        weights = _enlarging(values.shape[1:], shape)
     step = max(1, BLOCK // int(np.prod(shape)))
     for start in range(0, len(values), step):
         flat = values[start : start + step].reshape(-1, int(np.prod(values.shape[1:])))

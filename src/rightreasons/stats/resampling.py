@@ -61,7 +61,9 @@ class Resamples:
         # A byte is enough: 256 copies of one unit have a probability below 1/256!.
         drawn = np.zeros((len(states), self.units), dtype=np.uint8)
         kernels().draw_counts(states, self.units, drawn)
-        return drawn if self.unit is None else np.take(drawn, self.unit, axis=1)
+        if self.unit is None:
+            return drawn
+        return np.take(drawn, self.unit, axis=1)
 
     def apply(self, statistic: Callable[[NDArray[np.uint8]], ArrayLike], threads: int | None = None) -> Floats:
         """`statistic` of every resample, (B, ...): it takes counts (b, n) and gives (b, ...). Blocks run in threads."""
@@ -88,7 +90,7 @@ def resamples(n: int, *, rng: np.random.Generator, B: int = 10_000, subject: Arr
         raise SettingError(f"found n={n} rows and B={B} resamples; both must be at least 1")
     unit = None if subject is None else subject_codes(subject)
     if unit is not None and len(unit) != n:
-        raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject a row")
+        raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject for every row")
     states = rng.integers(0, 2**64, size=(B, 4), dtype=np.uint64)
     states[:, 0] |= np.uint64(1)  # the all-zero state is the one that this generator cannot leave
     return Resamples(n, states, unit, n if unit is None else int(unit.max()) + 1)
@@ -100,7 +102,9 @@ def sums(counts: Counts, matrix: ArrayLike) -> Floats:
     counts = as_counts(counts, len(values))
     out = np.zeros((len(counts), values[0].size if values.ndim > 1 else 1))
     kernels().weighted_sums(counts, values.reshape(len(values), -1), out)
-    return out[:, 0] if values.ndim == 1 else out
+    if values.ndim == 1:
+        return out[:, 0]
+    return out
 
 
 def tally(counts: Counts, code: ArrayLike, K: int, values: ArrayLike | None = None) -> NDArray:
@@ -269,7 +273,7 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     rows = np.arange(n)
     subjects = rows if subject is None else subject_codes(subject)
     if len(subjects) != n:
-        raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject a row")
+        raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject for every row")
     first = np.unique(subjects, return_index=True)[1]
     if (values == values[first[subjects]]).all():
         patterns = pd.crosstab(subjects, labels).to_numpy() > 0
@@ -287,7 +291,9 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     exchangeable = len(np.unique(owner[(lowest < highest)[stratum]]))
     what = "rows" if subject is None else "subjects"
     few = exchangeable < FEWEST_EXCHANGEABLE
-    reason = f"{exchangeable} exchangeable {what}, at least {FEWEST_EXCHANGEABLE} needed" if few else ""
+    reason = ""
+    if few:
+        reason = f"{exchangeable} exchangeable {what}, at least {FEWEST_EXCHANGEABLE} needed"
     return Exchange(source.astype(np.int64), stratum.astype(np.int64), unit.astype(np.int64), exchangeable, reason)
 
 
@@ -333,7 +339,10 @@ def as_counts(counts: Counts, n: int) -> Counts:
 
 def _threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        available = len(os.sched_getaffinity(0))
+    else:
+        available = os.cpu_count() or 1
     if wanted.isdigit() and int(wanted) > 0:
         return min(int(wanted), available)
     return available

@@ -64,7 +64,7 @@ class Directions:
 
     @property
     def is_open(self) -> bool:
-        """Whether any direction is."""
+        """Whether any direction is open."""
         return bool(self.open.any())
 
     def basis(self, label: Hashable) -> Floats:
@@ -97,13 +97,13 @@ def find(
     mean = np.stack([z[y == c].mean(axis=0) for c in range(C)])
     centre = z.mean(axis=0)
     basis = _orthonormal(mean - centre)
-    found = _table(y, a, C, A)
+    rows_of = _table(y, a, C, A)
     if kind == "label":
-        u = _label_directions(z, y, a, found)[:, None, :]
-        found, values = found.sum(axis=1, keepdims=True), ("label",)
+        u = _label_directions(z, y, a, rows_of)[:, None, :]
+        rows_of, values = rows_of.sum(axis=1, keepdims=True), ("label",)
     elif kind == "global":
         u = np.repeat(contrasts(z - centre, _one_hot(a, A), basis, rho)[None], C, axis=0)
-        found = np.repeat(found.sum(axis=0, keepdims=True), C, axis=0)
+        rows_of = np.repeat(rows_of.sum(axis=0, keepdims=True), C, axis=0)
     else:
         u = np.zeros((C, A, d))
         for c in range(C):
@@ -118,11 +118,11 @@ def find(
         centre=centre,
         label_basis=basis,
         u=u,
-        found=found,
-        counts=np.zeros_like(found),
+        found=rows_of,
+        counts=np.zeros_like(rows_of),
         T=np.full(exists.shape, np.nan),
         open=exists,
-        reason=tuple(_why_none(here, rows) for here, rows in zip(exists, found, strict=True)),
+        reason=tuple(_why_none(here, rows) for here, rows in zip(exists, rows_of, strict=True)),
     )
 
 
@@ -161,8 +161,8 @@ def restore(features: ArrayLike, label: ArrayLike, directions: Directions, beta:
 
     Rows without a label (-1) stay as they are, and so do those of a class whose directions are all closed.
     """
-    given = np.asarray(features)
-    z = _features(given)
+    original = np.asarray(features)
+    z = _features(original)
     y, labels = coded(label)
     if len(y) != len(z):
         raise DataError(f"found {len(z)} rows of features and {len(y)} labels; give both over the same rows")
@@ -176,7 +176,9 @@ def restore(features: ArrayLike, label: ArrayLike, directions: Directions, beta:
             rows = np.flatnonzero(y == k)
             residual = z[rows] - directions.mean[directions.labels.index(value)]
             restored[rows] += beta * (residual @ basis.T @ basis)
-    return restored.astype(given.dtype, copy=False) if given.dtype.kind == "f" else restored
+    if original.dtype.kind == "f":
+        return restored.astype(original.dtype, copy=False)
+    return restored
 
 
 def halves(
@@ -298,13 +300,13 @@ def leading_components(rows: Floats, without: Floats, q: int, share: float, rng:
     block = x.T @ rng.normal(size=(len(x), min(q + 8, *x.shape)))
     for _ in range(4):
         block = x.T @ (x @ np.linalg.qr(block)[0])
-    found = np.linalg.qr(block)[0].T
-    left, size, turn = np.linalg.svd(x @ found.T, full_matrices=False)
+    span = np.linalg.qr(block)[0].T
+    left, size, turn = np.linalg.svd(x @ span.T, full_matrices=False)
     sign = np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)[0])
     held = np.cumsum(size**2) / total
     real = int(np.sum(size > 1e-9 * size[0]))
     k = min(q, real, int(np.searchsorted(held, share)) + 1)
-    return (sign[:k, None] * turn[:k]) @ found
+    return (sign[:k, None] * turn[:k]) @ span
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------
@@ -321,7 +323,9 @@ def _rows(
             f"found {len(z)} rows of features, {len(y)} labels and {len(a)} attribute values; give all over the same rows"
         )
     known = (y >= 0) & (a >= 0)
-    return (z, y, labels, a, values) if known.all() else (z[known], y[known], labels, a[known], values)
+    if known.all():
+        return (z, y, labels, a, values)
+    return (z[known], y[known], labels, a[known], values)
 
 
 def _features(features: ArrayLike) -> Floats:
@@ -361,7 +365,9 @@ def _orthonormal(rows: Floats) -> Floats:
 
 def _corrected(v: Floats, label_basis: Floats, rho: float) -> Floats:
     """(I - rho P) of each row; P is symmetric, so this also serves to project corrected residuals on a direction."""
-    return v - rho * (v @ label_basis.T) @ label_basis if rho and len(label_basis) else v
+    if rho and len(label_basis):
+        return v - rho * (v @ label_basis.T) @ label_basis
+    return v
 
 
 def _span(u: Floats, is_open: Bools) -> Floats:
@@ -373,14 +379,14 @@ def _span(u: Floats, is_open: Bools) -> Floats:
     return turn * (size > SAME)[..., None]
 
 
-def _label_directions(z: Floats, y: Ints, a: Ints, found: Ints) -> Floats:
+def _label_directions(z: Floats, y: Ints, a: Ints, rows_of: Ints) -> Floats:
     """(C, d) from the other classes' means to the class's own; each mean is balanced over the attribute values that it has."""
-    C, A = found.shape
+    C, A = rows_of.shape
     if C == 1:
         return np.zeros((1, z.shape[1]))
     class_means = []
     for c in range(C):
-        group_means = [z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if found[c, v]]
+        group_means = [z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if rows_of[c, v]]
         class_means.append(np.mean(group_means, axis=0))
     balanced = np.stack(class_means)
     raw = balanced - (balanced.sum(axis=0) - balanced) / (C - 1)

@@ -115,7 +115,10 @@ def correlation_test(
         draws = spectral_draws(x, y, _grid(places, len(x), null), given, rng=rng, B=B)
     else:
         effective = float(len(x))
-        draws = permutation_draws(x, y, rng=rng, B=B) if null == "permutation" else paper_draws(a, y, given, rng=rng, B=B)
+        if null == "permutation":
+            draws = permutation_draws(x, y, rng=rng, B=B)
+        else:
+            draws = paper_draws(a, y, given, rng=rng, B=B)
     return NullTest(null, value, p_value(value, draws), effective, len(draws))
 
 
@@ -140,7 +143,9 @@ def correlation_variance(x: ArrayLike, y: ArrayLike, centroids: ArrayLike) -> Fl
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.sum(first * second / pairs, axis=1) / (first[:, 0] * second[:, 0])
     variance = np.maximum(variance, 1.0 / (len(code) - 1))
-    return variance[0] if np.ndim(x) == 1 and np.ndim(y) == 1 else variance
+    if np.ndim(x) == 1 and np.ndim(y) == 1:
+        return variance[0]
+    return variance
 
 
 def dutilleul_p(value: ArrayLike, variance: ArrayLike) -> Floats:
@@ -252,7 +257,9 @@ def _flipped(
 
 def _dutilleul(value: float, x: Floats, y: Floats, centroids: ArrayLike) -> NullTest:
     if len(np.asarray(centroids)) != len(x):
-        raise DataError(f"found {len(np.asarray(centroids))} centroids for profiles of {len(x)} regions; give one a region")
+        raise DataError(
+            f"found {len(np.asarray(centroids))} centroids for profiles of {len(x)} regions; give one centroid for every region"
+        )
     variance = float(correlation_variance(x, y, centroids))
     effective = 1 + 1 / variance
     p, reason = float(dutilleul_p(value, variance)), ""
@@ -267,7 +274,7 @@ def _profiles(a: ArrayLike, b: ArrayLike, given: ArrayLike | None) -> tuple[Floa
     profiles = [first, second] if third is None else [first, second, third]
     shapes = [profile.shape for profile in profiles]
     if len(set(shapes)) != 1 or first.ndim != 1 or len(first) < 4:
-        raise DataError(f"found profiles of shapes {shapes}; expected one number a region, 4 regions or more")
+        raise DataError(f"found profiles of shapes {shapes}; expected one number for each of at least 4 regions")
     if not all(np.isfinite(profile).all() for profile in profiles):
         raise DataError("a profile is not finite; leave out the regions or images that make it so")
     return first, second, third
@@ -318,7 +325,7 @@ def _products(maps: Floats, code: NDArray[np.int64], K: int) -> Floats:
     from rightreasons.stats import _region_kernels
 
     if maps.shape[-1] != len(code):
-        raise DataError(f"found maps of {maps.shape[-1]} regions and {len(code)} centroids; give one a region")
+        raise DataError(f"found maps of {maps.shape[-1]} regions and {len(code)} centroids; give one centroid for every region")
     out = np.zeros((len(maps), K))
     _region_kernels.class_products(np.ascontiguousarray(maps - maps.mean(axis=1, keepdims=True)), code, out)
     return out
@@ -330,7 +337,7 @@ def _classes(content: bytes, shape: tuple[int, ...]) -> tuple[NDArray[np.int64],
     # Equal distances of a grid differ in the last bits; the nearest neighbours set the scale.
     spacing = float(np.mean(np.min(distance + np.diag(np.full(len(distance), np.inf)), axis=1)))
     if spacing == 0:
-        raise DataError("regions share their centroid: distances cannot be told; use another partition")
+        raise DataError("some regions have the same centroid, so no distance lies between them: use another partition")
     fine = np.unique(np.round(distance / spacing, 6), return_inverse=True)[1].reshape(distance.shape)
     if fine.max() >= MOST_CLASSES:
         coarse = np.floor(2 * distance / spacing + 0.5).astype(np.int64) + 1

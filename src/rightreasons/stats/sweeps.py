@@ -30,15 +30,17 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
         raise DataError(f"found shapes {a.shape} and {b.shape}; expected (M,) and (M,) or (M, P)")
     columns = b.reshape(len(b), -1).T
     known = ~np.isnan(columns) & ~np.isnan(a)
-    found = np.full(len(columns), np.nan)
+    rho = np.full(len(columns), np.nan)
     # Columns that lack the same models are ranked together; bits packed into bytes are much faster to compare.
     patterns, which = np.unique(np.packbits(known, axis=1), axis=0, return_inverse=True)
     for k in range(len(patterns)):
         own = np.flatnonzero(which.reshape(-1) == k)
         rows = np.flatnonzero(known[own[0]])
         if len(rows) >= FEWEST:
-            found[own] = rank_correlation(a[rows], columns[np.ix_(own, rows)])
-    return found[0] if b.ndim == 1 else found
+            rho[own] = rank_correlation(a[rows], columns[np.ix_(own, rows)])
+    if b.ndim == 1:
+        return rho[0]
+    return rho
 
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:
@@ -66,7 +68,9 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
     """Rank correlation of x and y with `given` taken out of both, all (M,)."""
     columns = np.stack([np.asarray(v, dtype=np.float64) for v in (x, y, given)])
     columns = columns[:, ~np.isnan(columns).any(axis=0)]
-    return float(partial(*rankdata(columns, axis=1))) if columns.shape[1] > FEWEST else math.nan
+    if columns.shape[1] > FEWEST:
+        return float(partial(*rankdata(columns, axis=1)))
+    return math.nan
 
 
 def spearman_p(rho: float, n: int) -> float:
@@ -108,7 +112,10 @@ def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike)
     n = int(kept.sum())
     rho = float(spearman(e, d))
     if math.isnan(rho):
-        reason = f"{n} models have a value" if n < FEWEST else "encoding or unfairness is the same for all models"
+        if n < FEWEST:
+            reason = f"{n} models have a value"
+        else:
+            reason = "encoding or unfairness is the same for all models"
         return Test(math.nan, math.nan, math.nan, n, np.full(drawn.shape[1], np.nan), reason)
     rhos = spearman(e[kept], drawn[kept])
     return Test(rho, p_value(rho, rhos) if drawn.shape[1] else math.nan, spearman_p(rho, n), n, rhos)
@@ -172,8 +179,7 @@ def difference(
     ranked : models enter as ranks within their own family, so that two data sets that differ in level alone do not differ;
         False pools the numbers themselves, as the paper does
     """
-    pairs = [np.stack([np.asarray(v, dtype=np.float64) for v in family]) for family in (first, second)]
-    pairs = [p[:, ~np.isnan(p).any(axis=0)] for p in pairs]
+    pairs = [_defined_pairs(*family) for family in (first, second)]
     sizes = tuple(p.shape[1] for p in pairs)
     if min(sizes) < FEWEST:
         raise SettingError(f"found {sizes[0]} and {sizes[1]} models with a value; at least {FEWEST} of each are needed")
@@ -181,12 +187,20 @@ def difference(
     value = rhos[0] - rhos[1]
     if math.isnan(value):
         return Difference(math.nan, math.nan, (rhos[0], rhos[1]), (sizes[0], sizes[1]))
-    pooled = np.concatenate([rankdata(p, axis=1) / p.shape[1] if ranked else p for p in pairs], axis=1)
+    if ranked:
+        pairs = [rankdata(p, axis=1) / p.shape[1] for p in pairs]
+    pooled = np.concatenate(pairs, axis=1)
     order = rng.permuted(np.broadcast_to(np.arange(pooled.shape[1]), (P, pooled.shape[1])), axis=1)
     drawn = []
     for part in (order[:, : sizes[0]], order[:, sizes[0] :]):
         drawn.append(rank_correlation(pooled[0][part], pooled[1][part]))
     return Difference(value, p_value(value, drawn[0] - drawn[1]), (rhos[0], rhos[1]), (sizes[0], sizes[1]))
+
+
+def _defined_pairs(encoding: ArrayLike, disparity: ArrayLike) -> Floats:
+    """(2, M) encoding and disparity of the models that have both."""
+    both = np.stack([np.asarray(encoding, dtype=np.float64), np.asarray(disparity, dtype=np.float64)])
+    return both[:, ~np.isnan(both).any(axis=0)]
 
 
 def pareto_front(performance: ArrayLike, unfairness: ArrayLike) -> NDArray[np.bool_]:

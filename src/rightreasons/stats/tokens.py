@@ -43,11 +43,11 @@ def spuriosity(influence: ArrayLike, inside: ArrayLike, rectify: str = "positive
 def why_undefined(influence: ArrayLike, inside: ArrayLike, rectify: str = "positive") -> NDArray[np.int8]:
     """Numbers (n,) into `REASONS`: why M-TSI is undefined; 0 where it is defined."""
     z, core = _tokens(influence, inside, rectify)
-    found = np.zeros(len(z), np.int8)
-    found[~(_largest(z, core) > 0)] = 3
-    found[core.all(axis=1)] = 2
-    found[~core.any(axis=1)] = 1
-    return found
+    reason = np.zeros(len(z), np.int8)
+    reason[~(_largest(z, core) > 0)] = 3
+    reason[core.all(axis=1)] = 2
+    reason[~core.any(axis=1)] = 1
+    return reason
 
 
 def strongest_outside(influence: ArrayLike, inside: ArrayLike) -> Floats:
@@ -126,11 +126,14 @@ def sample_weights(maximum: ArrayLike, label: ArrayLike | None = None, *, power:
     """
     scores = np.asarray(maximum, dtype=np.float64)
     if scores.ndim != 1 or not len(scores):
-        raise DataError(f"found M-TSI of shape {scores.shape}; give one score an image, (n,)")
+        raise DataError(f"found M-TSI of shape {scores.shape}; give one score per image, (n,)")
     if power < 0 or not 0 < least <= 1:
         raise SettingError(f"power={power} and least={least}: give a power of at least 0 and 0 < least <= 1")
     weight = np.maximum(np.maximum(np.where(np.isnan(scores), 1.0, scores), 1.0) ** -power, least)
-    group = np.zeros(len(weight), np.int64) if label is None else np.unique(np.asarray(label), return_inverse=True)[1]
+    if label is None:
+        group = np.zeros(len(weight), np.int64)
+    else:
+        group = np.unique(np.asarray(label), return_inverse=True)[1]
     if len(group) != len(weight):
         raise DataError(f"found {len(group)} labels for {len(weight)} scores; give both over the same images")
     return weight * (np.bincount(group) / np.bincount(group, weight))[group]

@@ -63,7 +63,7 @@ def audit_all(
     return audit_classifier(what, cohort, Path(out), audits=tables, depth=depth or "usual", seed=seed, say=say, **more)
 
 
-def audit_classifier(
+def audit_classifier(  # noqa: PLR0913  each keyword is a documented setting
     classifier: Classifier,
     cohort: Cohort,
     folder: Path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from rightreasons.errors import SettingError
 from rightreasons.families import suggest, with_settings
 
 AXES = (("left", "middle", "right"), ("posterior", "central", "anterior"), ("inferior", "midway", "superior"))  # RAS
-REGIONS = tuple(f"{i} {j} {k}" for i in AXES[0] for j in AXES[1] for k in AXES[2])
+REGIONS = tuple(" ".join(places) for places in product(*AXES))
 CHUNK = 64
 
 

@@ -65,11 +65,16 @@ class Cue:
             raise SettingError(
                 f"strength={strength}, cue_noise={noise}: strength above 0 up to 1 and noise of at least 0 expected"
             )
-        side = round(DEFAULT_SIZE.get(kind, 0) * pixels) if size is None else size
+        if size is None:
+            side = round(DEFAULT_SIZE.get(kind, 0) * pixels)
+        else:
+            side = size
         most = (pixels - 1) // 2 if kind == "ring" else pixels
         if kind in DEFAULT_SIZE and not 1 <= side <= most:
             raise SettingError(f"a {kind} of {side} pixels does not fit an image of {pixels}: give size= from 1 to {most}")
-        where = _where("top-left" if place is None else place, side, pixels) if kind in PLACED else None
+        where = None
+        if kind in PLACED:
+            where = _where("top-left" if place is None else place, side, pixels)
         return cls(kind, side, where, float(strength), float(noise), values)
 
 
@@ -115,9 +120,10 @@ def paint(cue: Cue, images: np.ndarray, look: np.ndarray, mask: np.ndarray, grai
     elif cue.kind in ("texture", "frequency"):
         painted = images + cue.strength * AMPLITUDE[cue.kind] * _pattern(cue, look, grain)[..., None].astype(images.dtype)
     else:
-        ink = (
-            _stripes(look, cue.values, images.shape[1:3]) if cue.kind == "patch" else _colour(look, cue.values)[:, None, None, :]
-        )
+        if cue.kind == "patch":
+            ink = _stripes(look, cue.values, images.shape[1:3])
+        else:
+            ink = _colour(look, cue.values)[:, None, None, :]
         painted = images + cue.strength * (ink.astype(images.dtype) - images) + cue.noise * grain[..., None]
     return np.where(mask[..., None], np.clip(painted, 0, 1), images)
 

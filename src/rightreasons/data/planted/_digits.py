@@ -148,16 +148,16 @@ def draw_digit_world(settings: Mapping[str, Any], draw: int = 0) -> Drawing:
     return Drawing(frame, stacks)
 
 
-def _classes(given: int | Mapping[str, int]) -> dict[int, int]:
-    if not isinstance(given, int):
-        classes = {int(digit): int(label) for digit, label in given.items()}
+def _classes(chosen: int | Mapping[str, int]) -> dict[int, int]:
+    if not isinstance(chosen, int):
+        classes = {int(digit): int(label) for digit, label in chosen.items()}
         labels = sorted(set(classes.values()))
         if len(labels) < 2 or labels != list(range(len(labels))) or not set(classes) <= set(range(10)):
             raise SettingError(f"classes={classes}: map digits 0 to 9 to classes 0, 1, … of which there are at least two")
         return classes
-    if given not in (2, 10):
-        raise SettingError(f"classes={given}: give 2, 10 or a mapping digit → class")
-    return {digit: digit if given == 10 else int(digit >= 5) for digit in range(10)}
+    if chosen not in (2, 10):
+        raise SettingError(f"classes={chosen}: give 2, 10 or a mapping digit → class")
+    return {digit: digit if chosen == 10 else int(digit >= 5) for digit in range(10)}
 
 
 def _some_digits(target: np.ndarray, wanted: Sequence[int], n: int | None, seed: int) -> np.ndarray:
@@ -216,7 +216,10 @@ def draw_digits(
         own = rngs["cue grain"].standard_normal(ink.shape, np.float32)
         masks = ink > INK
         cue_masks = locate(cue, masks, rngs["place"])
-        stacks["masks"][rows] = slanted(cue, masks, look[rows]) if cue.kind == "slant" else masks
+        if cue.kind == "slant":
+            stacks["masks"][rows] = slanted(cue, masks, look[rows])
+        else:
+            stacks["masks"][rows] = masks
         stacks["cue_masks"][rows] = cue_masks
         for name, value in (("images", look), ("twins", twin_look)):
             stacks[name][rows] = np.rint(255 * paint(cue, plain, value[rows], cue_masks, own))

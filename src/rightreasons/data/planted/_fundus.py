@@ -80,7 +80,10 @@ def fundus(folder: str | os.PathLike[str], *, settings: FundusSettings) -> Cohor
     Cohort with attribute `device` (or `age`), site, splits, twins; `mask` and `box` are of the lesions (empty for healthy eyes);
     further columns `cue_box`, `cue_mask`, `field` (box of the field of view), `eye`, `agrees`, `true_label`.
     """
-    is_continuous = settings.cue == "age" if settings.continuous is None else settings.continuous
+    if settings.continuous is None:
+        is_continuous = settings.cue == "age"
+    else:
+        is_continuous = settings.continuous
     fractions = dict(settings.fractions or FRACTIONS)
     recorded = {"world": "fundus", **asdict(settings), "continuous": is_continuous, "fractions": fractions}
     _check(recorded)
@@ -101,7 +104,10 @@ def draw_fundus_world(settings: Mapping[str, Any], draw: int = 0, *, external: b
     how = _association(settings, external)
     n = settings["n_external"] if external else settings["n"]
     true = labels(n, settings["prevalence"], stream(seed, f"{site} labels"))
-    split = np.full(n, "external", object) if external else split_rows(true, settings["fractions"], seed)
+    if external:
+        split = np.full(n, "external", object)
+    else:
+        split = split_rows(true, settings["fractions"], seed)
     label = with_noise(true, split, how)
     name = "age" if settings["cue"] == "age" else "device"
     shown = cue_columns(name, redraw_cue(label, split, how, draw), label, how, years)
@@ -199,7 +205,10 @@ def _draw_eyes(
     eye = None
     for key, value in (("images", look), ("twins", twin_look)):
         if eye is None or cue == "age":
-            tortuous, dim = (value, strength * value) if cue == "age" else (eyes["tortuous"], np.zeros(len(value)))
+            if cue == "age":
+                tortuous, dim = (value, strength * value)
+            else:
+                tortuous, dim = (eyes["tortuous"], np.zeros(len(value)))
             eye = _eye(eyes, x, y, distance, spots, tortuous, dim, settings["lesion_contrast"]) + 0.015 * noise[..., None]
         painted = np.where(region[..., None], _acquire(cue, eye, strength * value, x, distance, pixels), eye)
         drawn[key] = np.rint(255 * np.clip(painted, 0, 1) * field[..., None])

@@ -80,12 +80,12 @@ class Association:
         if not 0 <= label_noise < 1:
             raise SettingError(f"label_noise={label_noise}: give a share of at least 0 and below 1")
         none = 1 / (values or 2)
-        given = {
+        stated = {
             **dict.fromkeys(BIASED, agreement),
             "audit": none if agreement_audit is None else agreement_audit,
             "test": none if agreement_test is None else agreement_test,
         }
-        shares = {split: _share(share, classes, values == 0) for split, share in given.items()}
+        shares = {split: _share(share, classes, values == 0) for split, share in stated.items()}
         return cls(classes, values, shares, label_noise, int(seed))
 
     def everywhere(self, split: str) -> Association:
@@ -153,7 +153,9 @@ def redraw_cue(label: np.ndarray, split: np.ndarray, how: Association, draw: int
     none = tuple([1 / (how.values or 2)] * how.classes)
     free = replace(how, shares=dict.fromkeys(how.shares, none))
     first = draw_cue(label, split, how)
-    return first if draw == 0 else np.where(np.isin(split, BIASED), draw_cue(label, split, free, draw), first)
+    if draw == 0:
+        return first
+    return np.where(np.isin(split, BIASED), draw_cue(label, split, free, draw), first)
 
 
 def cue_columns(name: str, cue: np.ndarray, label: np.ndarray, how: Association, years: bool = False) -> dict[str, np.ndarray]:
@@ -173,7 +175,9 @@ def looks(shown: np.ndarray, how: Association, years: bool = False) -> np.ndarra
     """(n,) attribute values on the painters' scale, 0 to 1."""
     if how.values:
         return shown / (how.values - 1)
-    return ndtr((shown - AGE_MIDDLE) / AGE_SPREAD) if years else shown
+    if years:
+        return ndtr((shown - AGE_MIDDLE) / AGE_SPREAD)
+    return shown
 
 
 def boxes(masks: np.ndarray) -> list[str]:

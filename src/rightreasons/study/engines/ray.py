@@ -53,7 +53,7 @@ class Engine:
     every : seconds between two states of a running task in the store, from which it goes on if its worker dies
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each keyword is a documented setting
         self,
         study: Study,
         *,
