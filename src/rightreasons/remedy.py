@@ -403,18 +403,23 @@ def _pair(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
     rows_before, rows_after = _shared(before.on("test"), after.on("test"))
     decided, changed = rows_before.decisions(), rows_after.decisions()
     cohort = decided.cohort
-    a = cohort.attribute(attribute) if cohort.attributes else None
-    codes = a.values if a is not None and a.kind == "categorical" else None
     keep = decided.label >= 0
+    codes, name = None, ""
+    levels: Sequence[Any] = ()
+    if cohort.attributes:
+        a = cohort.attribute(attribute)
+        levels, name = a.levels, a.name
+        if a.kind == "categorical":
+            codes = a.values[keep]
     return Pair(
         label=decided.label[keep],
         before=decided.probability.argmax(axis=1)[keep],
         after=changed.probability[:, order].argmax(axis=1)[keep],
-        attribute=None if codes is None else codes[keep],
+        attribute=codes,
         twins=_twins(before, after, cohort.id[keep], (decided.probability[keep], changed.probability[keep])),
         subject=None if cohort.subject is None else cohort.subject[keep],
-        names=(before.card.classes, () if a is None else a.levels),
-        columns=(before.card.target or cohort.label_name, "" if a is None else a.name),
+        names=(before.card.classes, levels),
+        columns=(before.card.target or cohort.label_name, name),
     )
 
 

@@ -704,23 +704,20 @@ def seed_stability(
     else:
         whole = math.nan
     by_size = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
-    if not math.isnan(whole):
-        reason = ""
-    else:
+    reason = ""
+    if math.isnan(whole):
         reason = f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
-    defined = [values[~np.isnan(values)] for values in by_size]
+    summary = np.array([_summary(values[~np.isnan(values)], whole) for values in by_size]).reshape(-1, 4)
     return SeedStability(
         method=method,
         whole=whole,
         seeds=sizes,
         subsets=np.array([len(values) for values in by_size], dtype=np.int64),
         undefined=np.array([np.isnan(values).sum() for values in by_size], dtype=np.int64),
-        mean=np.array([v.mean() if len(v) else np.nan for v in defined]),
-        low=np.array([v.min() if len(v) else np.nan for v in defined]),
-        high=np.array([v.max() if len(v) else np.nan for v in defined]),
-        same_sign=np.array(
-            [np.mean(np.sign(v) == np.sign(whole)) if len(v) and not math.isnan(whole) else np.nan for v in defined]
-        ),
+        mean=summary[:, 0],
+        low=summary[:, 1],
+        high=summary[:, 2],
+        same_sign=summary[:, 3],
         reason=reason,
     )
 
@@ -734,6 +731,16 @@ def _subsets(S: int, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     member = np.zeros((len(chosen), S), dtype=np.uint8)
     np.put_along_axis(member, chosen, 1, axis=1)
     return member
+
+
+def _summary(correlations: Floats, whole: float) -> tuple[float, float, float, float]:
+    """Mean, smallest and largest of defined correlations, and the share with the sign of the one of all seeds."""
+    if not len(correlations):
+        return (math.nan,) * 4
+    same_sign = math.nan
+    if not math.isnan(whole):
+        same_sign = float(np.mean(np.sign(correlations) == np.sign(whole)))
+    return float(correlations.mean()), float(correlations.min()), float(correlations.max()), same_sign
 
 
 def _over_subsets(a: Floats, b: Floats, counts: NDArray[np.uint8], method: str, within: Codes | None) -> Floats:
