@@ -117,7 +117,10 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
 
     view = start.rows.select(chosen)
     y, a = (torch.from_numpy(np.asarray(column)).to(start.runs.device) for column in (view.y, view.a))
-    weight_of = (torch.from_numpy(row_weights(view.cohort).copy()).to(start.runs.device), network.association.row_weight(y, a).double())
+    weight_of = (
+        torch.from_numpy(row_weights(view.cohort).copy()).to(start.runs.device),
+        network.association.row_weight(y, a).double(),
+    )
     zeros = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
     total = [zeros, {name: zero.clone() for name, zero in zeros.items()}]
     stream = batches(
