@@ -228,7 +228,7 @@ def test_images_above_1_weigh_less_and_classes_keep_their_weight(rng):
         (lambda: tsi.spuriosity(np.ones(3), np.ones(3, bool)), DataError, "first axis images"),
         (lambda: tsi.spuriosity(np.full((1, 2), np.inf), np.array([[True, False]])), DataError, "infinite"),
         (lambda: tokens.core_region(np.ones((1, 4)), 5), SettingError, "1 to 4"),
-        (lambda: tsi.sample_weights([]), DataError, "one score an image"),
+        (lambda: tsi.sample_weights([]), DataError, "one score per image"),
         (lambda: tsi.sample_weights([1.0], [0, 1]), DataError, "same images"),
         (lambda: tsi.sample_weights([1.0], least=0.0), SettingError, "least"),
     ],

@@ -154,6 +154,8 @@ def test_external_rows_are_described_beside(world, cnn, tmp_path):
     assert [(f.name, f.cohort) for f in found] == [("groups", "test"), ("groups-site b", "site b"), ("pull-site b", "site b")]
     assert all(f.verdict is None for f in found[1:])
     assert "site b" in str(Sheet.read(tmp_path).tables)
+    with pytest.raises(SettingError, match="the name 'test' is taken"):
+        rr.audit_all(cnn, world, out=tmp_path / "other", audits=["groups"], external={"test": world.on("audit")}, say=silent)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,16 @@ def external_cohorts(file: StudyFile, folder: Path) -> dict[str, Cohort]:
     """What [external] describes; of a table with a test split, those rows."""
     found = {}
     for name, table in file.external.items():
-        if name in (DATA, *file.cohorts, *SPLITS, "twin"):
-            raise SettingError(f"[external.{name}]: the name {name!r} is taken; choose another")
+        refuse_taken_name(name, file.cohorts)
         rows = read_source(table, folder / f"world-{name}", file.seed, f"[external.{name}]", folder / "world")
         found[name] = rows.on("test") if rows.has("test") else rows
     return found
+
+
+def refuse_taken_name(name: str, training_sets: Iterable[str] = ()) -> None:
+    """Refuse a name of rows from elsewhere that stands for other rows already."""
+    if name in (DATA, *training_sets, *SPLITS, "twin"):
+        raise SettingError(f"[external.{name}]: the name {name!r} is taken; choose another")
 
 
 def read_source(table: Data, folder: Path, seed: int, where: str, first: Path | None = None) -> Cohort:

@@ -93,8 +93,11 @@ def audit_classifier(  # noqa: PLR0913  each keyword is a documented setting
     extraction : keywords of `extract`
     """
     from rightreasons.study.brought import Brought  # it runs networks, and evidence is audited without torch
+    from rightreasons.study.cohorts import refuse_taken_name
     from rightreasons.study.file import Audit, Model, References
 
+    for name in external or {}:
+        refuse_taken_name(name)
     trained_with = dict(training or {})
     threads = trained_with.pop("threads", None)
     if depth not in ("quick", "usual", "full"):
