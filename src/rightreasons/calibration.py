@@ -101,7 +101,8 @@ class Calibration(BaseModel):
         parts = []
         if rates.alarms is not None and rates.alarms.n:
             parts.append(
-                f"in {rates.alarms.n} planted {rates.unit}s without a shortcut {subject} raised a false alarm in {rates.alarms}"
+                f"in {rates.alarms.n} audits of planted {rates.unit}s without a shortcut {subject} raised a false alarm in "
+                f"{rates.alarms}"
             )
             subject = "it"
         if rates.power is not None and rates.power.n:

@@ -58,7 +58,7 @@ def sentence(j: Judged) -> str:
 
 def _could_not_be_judged(j: Judged, cue: str) -> str:
     why = "; ".join(failed.why for failed in j.failed)
-    closed = ". A closed gate means that there was nothing to amplify, not that there is no shortcut" if j.why(GATE_OPEN) else ""
+    closed = ". A closed gate means that this test could not look, not that there is no shortcut" if j.why(GATE_OPEN) else ""
     deleted = f" {cue} is not readable within the label either: {DELETED}." if j.taxonomy == DELETED else ""
     return f"This test cannot say whether the association with {cue} can be restored: {why}{closed}.{deleted}"
 
