@@ -57,11 +57,13 @@ class Held:
     models : unit → the model that was brought
     cohorts : by name
     data : the rows as they were read, before the study added anything to them
+    errors : unit → the error that ended it in this process
     """
 
     models: dict[str, Any] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
     data: Cohort | None = None
+    errors: dict[str, Exception] = field(default_factory=dict)
 
 
 class Study:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from rightreasons import errors
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
 from rightreasons.study import mlflow_log
@@ -122,14 +121,9 @@ def _work_here(study: Study, todo: list[str]) -> None:
 
 def _raise_failure(study: Study) -> None:
     """An error of the brought model's own work ends the audit, as the error that it was."""
-    unit = study.plan.brought
-    if study.status(unit) != FAILED:
-        return
-    error = study.run(unit)["error"]
-    kind = getattr(errors, error["type"], None)
-    if kind is None:
-        raise RuntimeError(f"the audit failed:\n{error['traceback']}")
-    raise kind(error["message"])
+    error = study.held.errors.get(study.plan.brought)
+    if error is not None and study.status(study.plan.brought) == FAILED:
+        raise error
 
 
 def _drive(study: Study, todo: list[str]) -> None:

@@ -36,6 +36,7 @@ from rightreasons.measurements import load_measurement, made_from, save_measurem
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import CURVES, evaluate, train
+from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.engines import Task
 from rightreasons.study.folder import (
@@ -124,6 +125,7 @@ class _Kept:
         self.error = error
         for run in self.runs:
             run.fail(error)
+            run.study.held.errors[run.unit] = error
         return True
 
 
@@ -419,7 +421,9 @@ class _Run:
         """What each audit says of this unit, and its performance; a file made with other settings is made again."""
         began = time.perf_counter()
         evidence = Evidence.open(self.folder / "evidence")
-        for name in self._audits():
+        audits = self._audits()
+        # Of a brought model nothing else tells how far it is; a sweep has its own table, and its workers are silent.
+        for name in track(audits, f"audits of {self.unit}") if self.study.plan.brought else audits:
             start = time.perf_counter()
             self._measure_audit(name, self.study.plan.audits[name], evidence)
             self.told.setdefault("measured", {})[name] = time.perf_counter() - start
