@@ -24,7 +24,6 @@ from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import Study
 from rightreasons.study.checklist import verify
-from rightreasons.study.conclude import save_summary
 from rightreasons.study.engines import Task
 from rightreasons.study.engines.local import Engine
 from rightreasons.study.folder import PLAN, ROW, RUN
@@ -51,7 +50,7 @@ def main() -> None:
         many = grow(study)
         listing = timed(lambda: statuses(Study.open(many)))[1]
         table = timed(lambda: Study.open(many).save_table())[1]
-        save_summary(Study.open(many))
+        write_table(summarise(Study.open(many)), many / SUMMARY)
         gaps, verifying = timed(lambda: verify(Study.open(many)))
     # The middle unit: on a busy machine single units are disturbed in both.
     overhead = float(np.median(through) - np.median(own))
@@ -89,17 +88,17 @@ def bare(study: Study, folder: Path, units: tuple[str, ...]) -> list[float]:
 
 def one(study: Study, folder: Path, unit: str, cohort: Any, named: Any) -> None:
     told = study.plan.units[unit]
-    model = train(load(told["load"], told["seed"]), cohort, folder=folder / "model", **told["train"], threads=1)
+    model = train(load(told.load, told.seed), cohort, folder=folder / "model", **told.train, threads=1)
     evidence = extract(model, named, study.needs(), out=folder / "evidence", threads=1)
     for audit in study.plan.audits.values():
-        module = families.member("audits", audit["method"])
-        module.measure(evidence, rng=task_rng(0, "measure"), **families.accepted(module.measure, audit["settings"]))
+        module = families.member("audits", audit.method)
+        module.measure(evidence, rng=task_rng(0, "measure"), **families.accepted(module.measure, audit.settings))
     performance({"test": evidence.on("test").decisions()}, **study.plan.performance)
 
 
 def engine_seconds(study: Study) -> tuple[list[float], float]:
     """Seconds of each unit through the engine, from a free worker to its end; and those of the first task that end nothing."""
-    engine = Engine(study.folder, workers=1)
+    engine = Engine(study, workers=1)
     ends: list[float] = []
     began = time.perf_counter()
     try:
@@ -123,7 +122,7 @@ def grow(study: Study) -> Path:
     units = {}
     for number in range(MANY):
         source = study.units[number % len(study.units)]
-        told = {**study.plan.units[source], "seed": number}
+        told = {**study.plan.units[source].model_dump(mode="json"), "seed": number}
         unit = f"cnn-erm-s{number}-{told['hash'][:8]}"
         units[unit] = told
         place = folder / "runs" / unit
@@ -136,7 +135,7 @@ def grow(study: Study) -> Path:
         write_json(place / RUN, {**read_json(study.path(source) / RUN), "unit": unit, "plan": told, "seeds": seeds})
         row = read_json(study.path(source) / ROW)
         write_json(place / ROW, {**row, "unit": unit, "columns": {**row["columns"], "seed": number}})
-    write_json(folder / PLAN, {**study.plan, "units": units})
+    write_json(folder / PLAN, {**study.plan.model_dump(mode="json"), "units": units})
     return folder
 
 
