@@ -24,9 +24,10 @@ from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import Study
 from rightreasons.study.checklist import verify
+from rightreasons.study.conclude import SUMMARY, summarise
 from rightreasons.study.engines import Task
 from rightreasons.study.engines.local import Engine
-from rightreasons.study.folder import PLAN, ROW, RUN
+from rightreasons.study.folder import PLAN, ROW, RUN, write_table
 from rightreasons.study.performance import performance
 from rightreasons.study.planner import load
 from rightreasons.study.runs import plan
