@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -377,12 +378,20 @@ def test_a_node_killed_in_the_middle_costs_nothing_but_time(
     def training() -> set[int]:
         """Workers that train; two of them are one on either node.
 
-        They remove folders meanwhile: `os.walk` passes over what has gone, where `Path.rglob` raises.
+        By what run.json says, not by which files there are: a worker that is done removes its folder file by file. They remove
+        folders meanwhile: `os.walk` passes over what has gone, where `Path.rglob` raises.
         """
-        walked = [(Path(folder), files) for folder, _, files in os.walk(tmp_path / "scratch")]
-        models = [(folder, files) for folder, files in walked if folder.match("study/runs/*/model")]  # no links of `study-state`
-        busy = [folder for folder, files in models if "plan.json" in files and "model.json" not in files]
-        return {int(folder.parents[3].name.rpartition("-")[2]) for folder in busy}  # a worker's home ends in its number
+        busy = set()
+        for name, _, files in os.walk(tmp_path / "scratch"):
+            folder = Path(name)
+            if "run.json" not in files or not folder.match("study/runs/*"):  # no links of `study-state`
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                told = json.loads((folder / "run.json").read_bytes())
+                last = told["attempts"][-1]
+                if told["status"] == "running" and last.get("training") and not last["did"]:
+                    busy.add(int(folder.parents[2].name.rpartition("-")[2]))  # a worker's home ends in its number
+        return busy
 
     def send(worker: int, what: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
