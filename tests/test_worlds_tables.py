@@ -194,7 +194,9 @@ def test_the_page_its_figures_and_the_rates_are_written_from_stored_rows(tmp_pat
     rates = Calibration.read(tmp_path / "rates.json")
     assert set(rates.judges) == {"case", "art", "oscar", "flips", "short"}
     assert rates.seeds == (1, 2)
-    assert rates.line("short").startswith("In 3 planted sweeps without a shortcut this test raised a false alarm in 0 %")
+    assert rates.line("short").startswith(
+        "In 3 audits of planted sweeps without a shortcut this test raised a false alarm in 0 %"
+    )
 
 
 def test_what_was_mended_can_be_undone_where_it_alone_decided() -> None:
