@@ -268,15 +268,6 @@ def _option_name(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
-def _without_none(value: Any) -> Any:
-    """Plain data without what was not given: a study.toml has no word for nothing."""
-    if isinstance(value, dict):
-        return {key: _without_none(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
-
-
 # ---- commands ------------------------------------------------------------------------------------------------------------
 
 Manifest = Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")]
@@ -355,7 +346,7 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
         _show(*_audit_predictions(predictions, out, chosen, tables, references, seed, shared))
         return
     from rightreasons.study.entrances import audit_file
-    from rightreasons.study.file import absolute, checked
+    from rightreasons.study.file import absolute, checked, without_none
 
     _warn_of_random_weights(shared)
     extraction = {"batch": batch, **_where(shared)}
@@ -368,7 +359,7 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
         "extract": {key: value for key, value in extraction.items() if key != "batch" or value != 32},
         "audits": tables,
     }
-    asked = _without_none({key: value for key, value in asked.items() if value != {}})
+    asked = without_none({key: value for key, value in asked.items() if value != {}})
     findings = audit_file(checked(absolute(asked, Path()), "the command line"), out, depth=depth, say=_line)
     _show(findings, out / "report.html")
 

@@ -14,7 +14,7 @@ from rightreasons.audits import audit_all as audit_evidence
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
-from rightreasons.study.file import Depth, StudyFile, naming, read
+from rightreasons.study.file import DEPTHS, Depth, StudyFile, naming, read
 
 if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
@@ -100,8 +100,8 @@ def audit_classifier(  # noqa: PLR0913  each keyword is a documented setting
         refuse_taken_name(name)
     trained_with = dict(training or {})
     threads = trained_with.pop("threads", None)
-    if depth not in ("quick", "usual", "full"):
-        raise SettingError(f"depth={depth!r}; {families.suggest(str(depth), ('quick', 'usual', 'full'))}")
+    if depth not in DEPTHS:
+        raise SettingError(f"depth={depth!r}; {families.suggest(str(depth), DEPTHS)}")
     file = StudyFile(
         seed=seed,
         depth=depth,

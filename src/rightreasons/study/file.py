@@ -183,7 +183,7 @@ class StudyFile(_Table):
 
     def to_toml(self) -> str:
         """The text of the file; what has its default is left out, and so is None, for which TOML has no word."""
-        return tomli_w.dumps(_without_none(self.model_dump(exclude_unset=True)))
+        return tomli_w.dumps(without_none(self.model_dump(exclude_unset=True)))
 
     def save(self, folder: Path) -> Path:
         return write(folder / "study.toml", self.to_toml())
@@ -296,11 +296,12 @@ def _absolute(value: Any, base: Path) -> Any:
     return str((base / value).absolute())
 
 
-def _without_none(value: Any) -> Any:
+def without_none(value: Any) -> Any:
+    """Plain data without what was not given: TOML has no word for nothing."""
     if isinstance(value, Mapping):
-        return {str(key): _without_none(each) for key, each in value.items() if each is not None}
+        return {str(key): without_none(each) for key, each in value.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
+        return [without_none(each) for each in value]
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, os.PathLike):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rightreasons import families
@@ -63,9 +63,6 @@ class Draft:
     @property
     def target(self) -> str | None:
         return self.train.get("target")
-
-    def with_batch(self, members: list[str]) -> Draft:
-        return replace(self, batched=members)
 
 
 def settings_of_method(method: str) -> dict[str, Any]:
