@@ -11,7 +11,7 @@ STAMP := $(VENV)/.ready
 NUMBERS_STAMP := $(NUMBERS)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: setup demo test test-torch test-numbers test-slow check bench docs clean
+.PHONY: setup demo test test-torch test-numbers test-slow test-lowest test-wheel check bench fuzz docs clean
 
 setup: $(STAMP)
 
@@ -39,16 +39,28 @@ demo: $(STAMP)
 
 test: test-torch test-numbers
 
+# One process a core with one thread each: several threads in several processes hinder each other. A file stays in one process,
+# because its tests share what they make.
+PARALLEL := -n auto --dist loadfile
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+
 test-torch: $(STAMP) $(BROWSER)
-	$(BIN)/python -m pytest -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
 # The numbers wing must work where torch is not installed.
 test-numbers: $(NUMBERS_STAMP)
-	$(NUMBERS)/bin/python -m pytest -m "not torch and not slow"
+	$(ONE_THREAD) $(NUMBERS)/bin/python -m pytest -m "not torch and not slow" $(PARALLEL)
 
-# Minutes each: every architecture, processes killed at random, end to end.
+# Minutes each: every architecture, processes killed at random, end to end. What is drawn at random is `make fuzz`.
 test-slow: $(STAMP) $(BROWSER)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore=tests/test_fuzz.py
+
+# What pyproject.toml promises, in environments of their own: its lowest versions, and the wheel on every Python that is here.
+test-lowest: $(STAMP)
+	$(BIN)/python tests/elsewhere.py lowest
+
+test-wheel: $(STAMP)
+	$(BIN)/python tests/elsewhere.py wheel
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -58,6 +70,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(NAME)
+
+# Ten minutes of random input for study.toml, model.json, tables and requests; `make test-slow` spends two.
+fuzz: $(STAMP)
+	RIGHTREASONS_FUZZ_SECONDS=600 $(BIN)/python -m pytest tests/test_fuzz.py
 
 docs: $(STAMP)
 	$(BIN)/python docs/build.py

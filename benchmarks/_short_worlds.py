@@ -30,7 +30,7 @@ from rightreasons.audits.short.measurement import (
     Performance,
     Subgroup,
 )
-from rightreasons.stats import fairness, resampling
+from rightreasons.stats import associations, resampling
 from rightreasons.stats.resampling import Interval
 
 WEIGHT, STEPS, BATCH, LR = 0.75, 2000, 64, 1e-3
@@ -326,15 +326,16 @@ def areas(score: Tensor, truth: np.ndarray) -> np.ndarray:
 def measurements(s: Sweep, rng: np.random.Generator) -> dict[str, list[Measurement]]:
     """The sweep as `short.measure(…, metrics=["equalised_odds"], threshold="argmax")` would measure it, without resamples."""
     signed, gap, null_signed, null_gap = disparities(s.decided, s.label, s.colour, rng)
-    found = fairness.association(s.label_fit, s.colour_fit, kind="categorical", level=1)
-    direction = Association(np.array([float(found.sign)]), np.array([[found.value, found.low, found.high]]), "training rows")
+    found = associations.of_values(s.label_fit, s.colour_fit, 2)
+    estimate = np.stack([found.value, found.low, found.high], axis=1)
+    direction = Association(found.answer, found.sign, estimate, found.p, found.units, "training rows")
     no_exchange = resampling.exchange_within_label(s.label, s.colour).reason
     count = [np.bincount(s.colour_fit[s.label_fit == k], minlength=2) for k in (0, 1)]
     common = {
         "architecture": "dense 10-10-10", "attribute": "colour", "kind": "categorical", "label_name": "label", "positive": "1",
         "rows": "test rows of the world", "n": len(s.label), "n_subjects": None, "missing": 0,
         "smallest": Subgroup(int(np.bincount(2 * s.colour + s.label, minlength=4).min()), "the smallest subgroup"),
-        "training": Distribution(np.array(count), ("0", "1")),
+        "training": Distribution(np.array(count), ("0", "1")), "trained_on": "", "spreads": np.full(1, math.nan),
     }  # fmt: skip
     family = [
         Measurement(
@@ -345,13 +346,14 @@ def measurements(s: Sweep, rng: np.random.Generator) -> dict[str, list[Measureme
         for k in range(len(s.scale))
     ]  # fmt: skip
     nothing = np.zeros(0)
+    unknown = Association("unknown", nothing, np.zeros((0, 3)), nothing, 0, "")
     no_fairness = Fairness(
         (), 0, nothing, nothing, nothing, nothing, (), np.zeros((0, 0)), np.zeros((0, 0)), no_exchange, np.full(2, math.nan)
     )
     references = [
         Measurement(
             model=f"colour{k}", regime="erm", seed=k, scale=0.0, target="colour", encoding=_encoding(s, value, math.nan),
-            performance=_performance(math.nan), fairness=no_fairness, association=Association(nothing, np.zeros((0, 3)), ""),
+            performance=_performance(math.nan), fairness=no_fairness, association=unknown,
             **common,
         )
         for k, value in enumerate(s.bounds)

@@ -50,8 +50,6 @@ OWN: dict[str, dict[str, Any]] = {
 BARS = {"balanced": 0.10, "groupdro": 0.10, "dfr": 0.10, "jtt": 0.05}
 KEPT = 0.05  # of the balanced accuracy, that the unlearning variants may cost
 METRICS = ("wga", "balanced_accuracy", "flips")
-# ART's bars: gains of the conflict shortcut rate that ERM must show, and that ART-head may leave.
-RESTORED, LEFT = 0.15, 0.05
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -167,7 +165,10 @@ def restored(model: Classifier, cohort: Cohort, device: str) -> dict[str, Any]:
     """What ART says of a model, with the rows that it was not fitted on."""
     evidence = extract(model, cohort, "art", device=device, threads=1)
     found = art.measure(evidence, rng=task_rng(0, "art measure"), aligned=ALIGNED).scalars()
-    kept = ("verdict", "taxonomy", "effect", "delta_csr", "delta_wga", "p", "open_gates", "csr", "wga", "probe")
+    kept = (
+        "verdict", "taxonomy", "effect", "delta_csr", "delta_wga", "p", "open_gates", "csr", "wga", "probe", "swing",
+        "swing_excess",
+    )  # fmt: skip
     return {name: None if isinstance(found[name], float) and np.isnan(found[name]) else found[name] for name in kept}
 
 
@@ -200,15 +201,19 @@ def summary(method: str, found: dict[tuple[str, int], dict[str, Any]], seeds: tu
         "taxonomy": dict(Counter(one["taxonomy"] or "undecided" for one in said)),
         **{
             f"{name}_by_seed": [None if one[name] is None else round(one[name], 4) for one in said]
-            for name in ("delta_csr", "delta_wga", "p")
+            for name in ("delta_csr", "delta_wga", "p", "swing", "swing_excess")
         },
     }
-    gains = [0.0 if one["delta_csr"] is None else one["delta_csr"] for one in said]
-    if method == "erm":
-        told["art"]["holds"] = told["art"]["shortcut"] == len(ran) and min(gains) >= RESTORED
-    elif method == "art_head":
-        told["art"]["holds"] = max(gains) < LEFT
+    chosen = [found[method, seed]["chosen"] for seed in ran]
+    if method == "art_head":
+        told["beats_control"] = sum(bool(one["beats_control"]) for one in chosen)
+        told["restored"] = [round(one["restored"], 3) for one in chosen]
+        told["restored_control"] = [round(one["control"]["restored"], 3) for one in chosen]
+    if method == "groupdro":
+        told["rare_groups_weigh_more"] = sum(_rare_weigh_more(one) for one in chosen)
     told["wga_by_seed"] = {str(seed): round(found[method, seed]["wga"], 4) for seed in ran}
+    if method != "erm":
+        told["above_erm"] = sum(found[method, seed]["wga"] > found["erm", seed]["wga"] for seed in ran)
     if method in BARS:
         told["bar"], told["holds"] = BARS[method], bool(told["wga_gain"] >= BARS[method])
     elif method != "erm":
@@ -216,23 +221,36 @@ def summary(method: str, found: dict[tuple[str, int], dict[str, Any]], seeds: tu
     return told
 
 
+def _rare_weigh_more(chosen: dict[str, Any]) -> bool:
+    """Whether every group with less than its even share of the rows ended with a weight above its share."""
+    share, weight = chosen["share of rows"], chosen["group weights"]
+    return all(weight[name] > part for name, part in share.items() if part < 1 / len(share))
+
+
 def show(told: dict[str, dict[str, Any]], seeds: tuple[int, ...]) -> None:
     table = Table(
-        "method", "WGA", "gain over ERM [95 %]", "bar", "balanced accuracy", "flips", "ART: shortcut", "ΔCSR by seed", "seconds"
+        "method",
+        "WGA",
+        "gain over ERM [95 %]",
+        "above ERM",
+        "balanced accuracy",
+        "flips",
+        "ART: shortcut",
+        "swing by seed",
+        "seconds",
     )
     table.title = f"Mitigations of a planted shortcut, {AGREEMENT:.0%} agreement, {len(seeds)} seeds, test rows"
     for name, of in told.items():
         if "wga" not in of:
             table.add_row(name, "not run", next(iter(of["not_run"].values()))[:60], *[""] * 6)
             continue
-        gain, bar = "", ""
+        gain = ""
         if name != "erm":
             low, high = of["wga_gain_interval"]
             gain = f"{of['wga_gain']:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
-        if "bar" in of:
-            bar = f"{of['bar']:.2f} {'holds' if of['holds'] else 'missed'}"
-        numbers = (f"{of['wga']:.3f}", gain, bar, f"{of['balanced_accuracy']:.3f}", f"{of['flips']:.3f}")
-        changes = " ".join("closed" if x is None else f"{x:+.2f}" for x in of["art"]["delta_csr_by_seed"])
+        above = f"{of['above_erm']} of {of['seeds']}" if "above_erm" in of else ""
+        numbers = (f"{of['wga']:.3f}", gain, above, f"{of['balanced_accuracy']:.3f}", f"{of['flips']:.3f}")
+        changes = " ".join("closed" if x is None else f"{x:+.2f}" for x in of["art"]["swing_by_seed"])
         table.add_row(name, *numbers, f"{of['art']['shortcut']} of {of['seeds']}", changes, str(of["seconds"]))
     Console(width=190 if not sys.stdout.isatty() else None).print(table)
 

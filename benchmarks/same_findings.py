@@ -23,7 +23,7 @@ from rich.console import Console
 HERE = Path(__file__).parents[1]
 HOME = HERE / "build" / "same-findings"
 NOT_RESULTS = ("seconds", "created", "versions")
-NEW_FIELDS = ("id", "lacks")  # names that code asks for; findings of before 0.1.0's redesign have none
+NEW_FIELDS = ("id", "lacks", "criterion")  # names that code asks for; findings of before 0.1.0's redesign have none
 STUDY = """
 name = "references"
 [data]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rightreasons import families, testing
-from rightreasons.errors import SettingError
+from rightreasons.errors import NotTrusted, SettingError
+from rightreasons.trust import trusting
 
 NEEDED: dict[str, dict[str, object]] = {"sdi": {"operators": ("border", "blur")}}  # which measures nothing by default
 
@@ -95,5 +96,7 @@ def test_an_unknown_setting_lists_the_known_ones() -> None:
 
 
 def test_a_dotted_name_that_does_not_exist_says_so() -> None:
-    with pytest.raises(SettingError, match=r"'my_lab\.nothing' cannot be imported"):
+    with pytest.raises(NotTrusted, match=r"Nothing of it was imported"):
+        families.member("audits", "my_lab.nothing")
+    with pytest.raises(SettingError, match=r"'my_lab\.nothing' cannot be imported"), trusting("my_lab"):
         families.member("audits", "my_lab.nothing")

@@ -25,6 +25,9 @@ def trained(cohort, folder, name, **settings):
     return rr.train(start, cohort, folder=folder, **{**given, **settings})
 
 
+AUDITS = ["excess", "flips", "groups", "probes"]
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
@@ -40,9 +43,7 @@ def audited(world, tmp_path_factory):
         model = trained(cohort, out / "models" / name, name)
         model.card["name"] = name
         evidence = rr.extract(model, cohort, out=out / "evidence" / name, threads=1, device="cpu")
-        findings = rr.audit_all(
-            evidence, audits=["flips", "groups", "probes"], settings={a: {"B": 500} for a in ("flips", "groups", "probes")}
-        )
+        findings = rr.audit_all(evidence, audits=AUDITS, settings={audit: {"B": 500} for audit in AUDITS})
         found[name] = ({f.name: f for f in findings}, evidence, model)
     page = rr.report([f for findings, _, _ in found.values() for f in findings.values()], out / "report.html")
     return found, page
@@ -56,8 +57,15 @@ def test_the_biased_model_is_called_and_the_balanced_one_is_not(audited):
     biased, balanced = (audited[0][name][0]["flips"] for name in ("biased", "balanced"))
     assert biased.verdict == "shortcut", biased.sentence
     assert balanced.verdict == "no evidence", balanced.sentence
-    assert estimate(biased, "mean change").low > estimate(balanced, "mean change").high
+    assert estimate(biased, "mean change").low > balanced.estimates[0].high  # where no value stands for a label, the part one way
     assert biased.n_rows == 269 and "towards the label that it stands for" in biased.sentence
+
+
+def test_the_biased_model_follows_the_cue_more_than_its_own_refitted_head_and_the_balanced_one_does_not(audited):
+    biased, balanced = (audited[0][name][0]["excess"] for name in ("biased", "balanced"))
+    assert biased.verdict == "shortcut", biased.sentence
+    assert balanced.verdict == "no evidence", balanced.sentence
+    assert any("answer differently" in exhibit.title and exhibit.items for exhibit in biased.exhibits)
 
 
 def test_the_groups_tell_the_same_story(audited):

@@ -414,7 +414,7 @@ def test_a_column_that_plays_another_part_is_no_prediction(tmp_path):
 @pytest.mark.parametrize(
     "columns, said",
     [({}, r"has no predictions: a column 'p' or the columns p_0, p_1 expected, found \[\]"),
-     ({"p_0": [0.1] * 4}, "p_0, p_1 expected, found"),
+     ({"p_2": [0.1] * 4}, "p_0, p_1 expected, found"),
      ({"p": [0.1, 1.2, 0.3, 0.4]}, r"row 2: probabilities .*1\.2.* are not between 0 and 1 with sum 1 \(1 such rows\)"),
      ({"p_0": [0.5] * 4, "p_1": [0.5, 0.5, 0.4, 0.5]}, r"row 3: probabilities \[0\.5, 0\.4\]"),
      ({"p": [0.1, None, 0.3, 0.4]}, "row 2: p is 'nan', and a probability between 0 and 1 is expected"),

@@ -25,16 +25,20 @@ TORCH = {"torch", "torchvision", "timm", "captum", "zennit", "monai", "transform
 TORCH_WING = {"models", "attributions", "perturbations", "extraction", "mitigations"}
 DRIVERS = {"study", "demo", "cli", "serve", "gate", "__init__", "__main__"}
 
-GROUND = {"errors", "families", "files", "progress", "display"}
+GROUND = {"errors", "families", "files", "progress", "display", "spoken", "stored", "trust"}
 """What every room above them may import."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     # the ground: no more than what stands here
     "errors": set(),
-    "files": set(),
+    "files": {"errors"},
     "display": set(),
+    "spoken": set(),
     "progress": {"display"},
-    "families": {"errors"},
+    "trust": {"errors"},
+    "families": {"errors", "trust"},
+    "stored": {"errors"},
+    "seal": set(),
     # what both wings know
     "data": set(),
     "head": set(),
@@ -47,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # the numbers wing
     "audits": {"stats", "measurements", "evidence", "findings", "data", "head", "partitions"},
     "case": {"findings", "stats"},
-    "check": {"data", "evidence", "head", "stats", "audits"},
+    "check": {"data", "evidence", "findings", "head", "stats", "audits"},
     "report": {"findings", "case", "calibration"},
     "remedy": {"stats", "evidence", "findings"},
     "compare": {"remedy", "evidence", "findings"},
@@ -61,18 +65,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mitigations": {"extraction", "models", "audits", "data", "evidence", "head", "partitions", "remedy", "stats"},
     # the drivers
     "study": {
-        "audits", "case", "data", "evidence", "extraction", "findings", "measurements", "mitigations", "models", "remedy",
-        "report", "stats",
+        "audits", "case", "check", "data", "evidence", "extraction", "findings", "measurements", "mitigations", "models",
+        "remedy", "report", "seal", "stats",
     },
     "gate": {"case", "findings"},
     "__init__": {"audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "report", "study"},
     "serve": {"compare", "findings", "report", "study"},
     "demo": {
-        "audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "remedy", "report", "stats", "study",
+        "audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "remedy", "report", "seal",
+        "stats", "study",
     },
     "cli": {
         "audits", "case", "check", "compare", "data", "demo", "evidence", "exports", "extraction", "findings", "gate",
-        "mitigations", "models", "remedy", "report", "serve", "stats", "study",
+        "mitigations", "models", "remedy", "report", "seal", "serve", "stats", "study",
     },
     "__main__": {"cli"},
 }  # fmt: skip

@@ -83,7 +83,7 @@ def test_whole_subjects_are_drawn(decided, rng) -> None:
 
 
 def test_evidence_of_two_models_is_compared_on_the_same_test_rows_with_their_twins() -> None:
-    told = {"method": "balanced", "selected_by": "validation WGA", "chosen": {"map": [[1.0]]}}
+    told = {"method": "balanced", "criterion": "wga", "selected_by": "validation WGA", "chosen": {"map": [[1.0]]}}
     found = remedy(synthetic_evidence(seed=0), synthetic_evidence(seed=1), B=200, mitigation=told)
     assert found.row == "remedy"
     assert found.verdict is None
@@ -91,7 +91,14 @@ def test_evidence_of_two_models_is_compared_on_the_same_test_rows_with_their_twi
     names = {estimate.name for estimate in found.estimates}
     assert {f"{WORST}, difference", f"{FLIP}, before"} <= names
     assert found.settings["mitigation"]["chosen"] == {}
-    assert type(found).from_json(found.to_json()) == found
+    assert type(found).from_json(found.to_json()).to_json() == found.to_json()
+
+
+@pytest.mark.parametrize(("criterion", "passed"), [("wga", True), ("accuracy", False)])
+def test_whether_the_selection_saw_the_attribute_is_asked_of_its_criterion_and_not_of_its_words(criterion, passed) -> None:
+    card = {"method": "balanced", "criterion": criterion, "selected_by": "whatever the card says, WGA or not"}
+    found = remedy(synthetic_evidence(seed=0), synthetic_evidence(seed=1), B=200, mitigation=card)
+    assert next(check for check in found.checks if check.id == "selection").passed is passed
 
 
 def test_a_gain_that_random_maps_reach_is_not_specific(decided, rng) -> None:

@@ -376,3 +376,32 @@ def test_a_client_that_goes_away_or_says_nothing_harms_nobody(server: Server, ca
             raw.sendall(sent)
     assert ask(server, "/")[0] == 200
     assert "Traceback" not in capsys.readouterr().err
+
+
+# ---- what is broken ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "{", "", '{"status": 3}', '{"status": "done", "attempts": "x"}', "[" * 100_000])
+def test_a_broken_run_takes_nothing_else_down(server: Server, place: Path, content: str) -> None:
+    (place / "deep" / "sweep" / "runs" / "running" / "run.json").write_text(content)
+    status, body, _ = ask(server, "/")
+    assert status == 200 and b"before" in body
+    told = json.loads(ask(server, "/at/deep/sweep/progress.json")[1])
+    assert told["done"] == 3 and any("run.json" in unit["error"] for unit in told["failed"])
+
+
+def test_a_pipe_among_the_findings_stops_nobody(server: Server, place: Path) -> None:
+    os.mkfifo(place / "before" / "findings" / "pipe.json")
+    os.mkfifo(place / "deep" / "sweep" / "runs" / "planned.json")
+    assert ask(server, "/")[0] == ask(server, "/at/before/")[0] == 200
+    assert ask(server, "/at/before/findings/pipe.json")[0] == 404
+    with pytest.raises(DataError, match="a pipe or a device"):
+        Finding.read(place / "before" / "findings" / "pipe.json")
+
+
+def test_a_host_or_a_query_that_cannot_be_read_is_refused(server: Server) -> None:
+    assert ask(server, "/", Host="[")[0] == 421
+    status, body, _ = ask(server, "/compare?" + "a=before&" * 50)
+    assert status == 400 and b"takes two folders" in body
+    assert ask(server, "//[")[0] in (400, 404)
+    assert ask(server, "/")[0] == 200

@@ -35,8 +35,8 @@ MADE_UP = Calibration(
     },
 )
 ART = (
-    "In 400 audits of planted models without a shortcut this test raised a false alarm in 2.2 % (1 to 4.2); of 200 models with "
-    "a true reliance of 0.2 or more it called 96 % (92.3 to 98); 8 % were inconclusive."
+    "In 400 audits of models without a shortcut (planted worlds) this test raised a false alarm in 2.2 % (1 to 4.2); of 200 "
+    "models with a true reliance of 0.2 or more it called 96 % (92.3 to 98); 8 % were inconclusive."
 )
 
 
@@ -55,7 +55,7 @@ def test_a_line_says_alarms_power_and_what_is_open() -> None:
         MADE_UP.line(CASE)
         == "Of 10 models with a true reliance of 0.2 or more this verdict called 100 % (69 to 100); 0 % were inconclusive."
     )
-    assert "450 audits of planted sweeps without a shortcut" in MADE_UP.line("short")
+    assert "450 audits of sweeps without a shortcut (planted worlds)" in MADE_UP.line("short")
     assert MADE_UP.line("short").endswith("; a note.")
 
 

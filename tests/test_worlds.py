@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import benchmarks.worlds as bench  # noqa: E402
-from benchmarks.worlds import judge, kinds, place  # noqa: E402
+from benchmarks.worlds import judge, kinds, place, tables  # noqa: E402
 from benchmarks.worlds.kinds import World, worlds  # noqa: E402
 
 from rightreasons.case import Vote, combine  # noqa: E402
@@ -46,7 +46,7 @@ def test_worlds_of_a_seed_are_the_same_and_their_names_differ() -> None:
 def test_an_audit_sees_neither_the_twins_nor_their_attribute(base: str, tmp_path: Path) -> None:
     cue = {"digits": "tag", "eyes": "rim"}[base]
     tables = judge.Tables.of(World("shortcut", base, cue, "cnn", 0, False, {"agreement": 0.9, "n": 200}), tmp_path / "world")
-    assert tables.hidden.twin is None and tables.free.twin is None and tables.twins.twin is not None
+    assert tables.hidden.twin is None and tables.free.twin is None and tables.twins["cue"].twin is not None
     assert not [name for name in (*tables.hidden.columns, *tables.free.columns) if "twin" in name or "true" in name]
     agreement = [(t.on("train").attribute("cue").values == t.on("train").label).mean() for t in (tables.hidden, tables.free)]
     assert agreement == pytest.approx([0.9, 0.5], abs=0.02)
@@ -128,13 +128,13 @@ def test_a_projected_head_answers_the_twin_as_the_image(tmp_path: Path) -> None:
     world = World("projected head", "digits", "tag", "cnn", 0, True, {"agreement": 0.95, "n": 600}, kinds.PROJECTED)
     tables = judge.Tables.of(world, tmp_path / "w")
     (model,) = judge.trained(world, tables.hidden, ["model"])
-    test = tables.twins.on("test")
+    test = tables.twins["cue"].on("test")
 
     def reliance(one: object) -> float:
         before, after = (judge._read(one, rows, "logits") @ [-1, 1] for rows in (test, test.twins()))  # type: ignore[arg-type]
         return float(np.abs(expit(after) - expit(before)).mean())
 
-    new = judge.projected(model, tables.twins)
+    new = judge.projected(model, tables.twins["cue"])
     assert reliance(new) < 0.03 < 0.2 < reliance(model)
     assert (judge._read(new, test, "logits").argmax(axis=1) == test.label).mean() > 0.7  # and it can still tell the label
     assert (judge._read(new, test, "features") == judge._read(model, test, "features")).all()
@@ -148,8 +148,9 @@ def test_a_judged_world_is_written_once_and_can_be_read_again(tmp_path: Path, qu
     with np.load(tmp_path / f"{NO_CUE.name}.npz") as arrays:
         assert arrays["features 1"].shape == (len(arrays["label"]), 64) and arrays["features 1"].dtype == np.float16
     for row in json.loads((tmp_path / f"{NO_CUE.name}.json").read_text()):
-        voters = [name for name in judge.AUDITS["cnn"] if f"{name} row" in row]
-        again = combine(Vote(row[f"{name} row"], None if (v := row[f"{name} verdict"]) == "None" else v) for name in voters)
+        voters = [name for name in judge.AUDITS["cnn"] if row.get(f"{name} verdict") in tables.VERDICTS]
+        parts = ("row", "verdict", "effect", "standing", "alike", "looked")
+        again = combine(Vote(*(row[f"{name} {part}"] for part in parts)) for name in voters)
         assert (again.verdict, again.score) == (row["case verdict"], row["case score"])  # a row has all that the rule needs
         assert "flips verdict" not in row
     before = (tmp_path / f"{NO_CUE.name}.json").stat().st_mtime_ns

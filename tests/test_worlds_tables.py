@@ -195,7 +195,7 @@ def test_the_page_its_figures_and_the_rates_are_written_from_stored_rows(tmp_pat
     assert set(rates.judges) == {"case", "art", "oscar", "flips", "short"}
     assert rates.seeds == (1, 2)
     assert rates.line("short").startswith(
-        "In 3 audits of planted sweeps without a shortcut this test raised a false alarm in 0 %"
+        "In 3 audits of sweeps without a shortcut (planted worlds) this test raised a false alarm in 0 %"
     )
 
 

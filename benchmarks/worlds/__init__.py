@@ -33,8 +33,7 @@ def main(count: int = 120, tests: int = 8, name: str = "worlds", out: str = "bui
     """Print the tables and, as the last line, the JSON object."""
     seed = int(os.environ.get("SEED", "1"))
     folder = Path(os.environ.get("OUT", out)) / f"seed-{seed}"
-    architectures = tuple(os.environ.get("ARCHITECTURES", "cnn,vit").split(","))
-    wanted = worlds(int(os.environ.get("WORLDS", str(count))), seed, architectures)
+    wanted = drawn(os.environ.get("FAMILY", "planted"), int(os.environ.get("WORLDS", str(count))), seed)
     rows = run(wanted, folder, int(os.environ.get("TESTS", str(tests))), float(os.environ.get("SECONDS", "inf")))
     if not len(rows):
         raise SystemExit(f"no world of {len(wanted)} is finished in {folder}: give more SECONDS")
@@ -42,6 +41,24 @@ def main(count: int = 120, tests: int = 8, name: str = "worlds", out: str = "bui
     show_seconds(rows)
     told = tables.show(rows)
     print(json.dumps({"name": name, "measured": "verdicts on models of known reliance", "seed": seed, **told}))
+
+
+def drawn(family: str, count: int, seed: int) -> list[World]:
+    """The worlds of a family: planted, scenes (planted, of kinds that confound), real, or all of them in turn."""
+    from benchmarks.worlds.scenes import scene_worlds
+
+    small = tuple(os.environ.get("ARCHITECTURES", "cnn,vit").split(","))
+    large = tuple(os.environ.get("NETWORKS", "resnet18,efficientnet_lite0,vit_ti").split(","))
+    families = {
+        "planted": lambda n: worlds(n, seed, small),
+        "scenes": lambda n: scene_worlds(n, seed, "planted", small),
+        "real": lambda n: scene_worlds(n, seed, "real", large),
+    }
+    if family != "all":
+        return families[family](count)
+    found = [families["real"](count // 2), families["scenes"](count // 3), families["planted"](count - count // 2 - count // 3)]
+    places = [(k / len(of), world) for of in found for k, world in enumerate(of)]
+    return [world for _, world in sorted(places, key=lambda place: place[0])]
 
 
 def run(wanted: list[World], folder: Path, tests: int, seconds: float) -> pd.DataFrame:

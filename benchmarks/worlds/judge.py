@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks._digits import PLAN
-from benchmarks.worlds import place, rivals
+from benchmarks.worlds import networks, place, rivals, scenes
 from benchmarks.worlds.kinds import PROJECTED, SIDE, TWO_TASKS, World
-from benchmarks.worlds.tables import ATTRIBUTE, WITH_TWINS
+from benchmarks.worlds.tables import ATTRIBUTE, JOINT, WITH_TWINS
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from rightreasons import families
 from rightreasons.audits import audit, needs_of
 from rightreasons.case import cases
+from rightreasons.case.votes import COUNTS_ONCE
+from rightreasons.case.words import looked
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import NotRun, TrainingError
@@ -43,20 +45,25 @@ DEVICE = os.environ.get("DEVICE", "cpu")
 IS_BATCHED = DEVICE != "cpu"
 BATCH = 256 if IS_BATCHED else 32
 BASELINES, ATTRIBUTES = 4, 2
+PHOTO_BASELINES = 2  # beside large networks, of which each takes seconds
 NETWORKS = {"cnn": ("small_cnn", PLAN), "vit": ("small_vit", {**PLAN, "epochs": 20, "lr": 1e-3, "warmup": 2.0})}
-IMAGES = ("groups", "pull", "probes", "art", "oscar", "sdi")
+IMAGES = ("groups", "pull", "probes", "art", "excess", "oscar", "sdi")
 AUDITS = {"cnn": IMAGES, "vit": (*IMAGES, "tsi")}
+# Scenes ask whether answers follow an attribute, and why; where a model looks, the worlds above ask.
+OF_SCENES = ("groups", "pull", "probes", "art", "excess", "sdi")
+OF_PHOTOS = ("groups", "pull", "probes", "art", "excess")
 # Fewer draws than a user would take: the rate of verdicts is what is measured, not the digits of a p-value.
 SETTINGS: dict[str, dict[str, Any]] = {
     "groups": {"B": 200},
     "pull": {"B": 1000, "permutations": 200},
     "probes": {"B": 200},
     "art": {"controls": 200, "B": 300},
+    "excess": {"B": 500, "refits": 12, "pictures": 0},
     "oscar": {"B": 1000, "pictures": 1},
     "sdi": {"B": 500},
     "tsi": {"B": 1000, "pictures": 1},
 }
-REFERENCES = {"oscar": ("baseline", "attribute"), "tsi": ("baseline",)}
+REFERENCES = {"oscar": ("baseline", "attribute"), "tsi": ("baseline",), "excess": ("baseline",)}
 UNUSED = 0.015  # mean change of probability in the training rows that a projected head may have
 ESTIMATES = 12  # of every finding, kept in its row
 EMBEDDED = 300  # test rows whose features are kept for tools that run elsewhere
@@ -83,10 +90,12 @@ def judged(world: World, tests: int) -> Judged:
             references = trained_references(world, tables)
             models = judged_models(world, tables, tests)
         severities = str(Path(folder) / "severities.json")
-        with clock("calibrate"):
-            calibrate(models[0], tables.hidden, reference=references["baseline"][0], batch=BATCH, out=severities)
+        audits = audits_of(world)
+        if "sdi" in audits:
+            with clock("calibrate"):
+                calibrate(models[0], tables.hidden, reference=references["baseline"][0], batch=BATCH, out=severities)
         with clock("references"):
-            compared = [name for name in AUDITS[world.architecture] if name in REFERENCES]
+            compared = [name for name in audits if name in REFERENCES]
             seen = {
                 role: [extract_here(model, tables.hidden, needs_of(compared), tables.free) for model in members]
                 for role, members in references.items()
@@ -152,25 +161,53 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """A world's rows: with twins; as an audit may see them; and those with every attribute of train and val drawn again.
+class About:
+    """What is known of an attribute: its kind, whether it is a null, how it is painted, which cue it stands in for."""
 
-    All have the attribute `cue`, and the unrelated ones.
+    kind: str
+    is_null: bool
+    cue: str = "none"
+    used: str = ""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A world's rows.
+
+    Attributes
+    ----------
+    twins : painted attribute → rows with their twins
+    hidden : as an audit may see them
+    free : with every attribute of train and val drawn again
+    attributes : name → what is known of it
     """
 
-    twins: Cohort
+    twins: Mapping[str, Cohort]
     hidden: Cohort
     free: Cohort
+    attributes: Mapping[str, About]
 
     @classmethod
     def of(cls, world: World, folder: Path) -> Tables:
+        if world.family == "scene":
+            made = scenes.cohorts_of(world, folder)
+            about = {
+                name: About(told.kind, told.is_null, told.cue or "none", told.used) for name, told in made.attributes.items()
+            }
+            return cls(made.twins, made.hidden, made.free, about)
         drawn = world.make(folder)
         again = planted.redrawn(folder)
         own = unrelated(world, drawn, world.unrelated, "unrelated")
         fitted = np.isin(drawn.splits, ("train", "val"))
         none = unrelated(world, drawn, [0.5] * len(world.unrelated), "unrelated, drawn again")
         other = {name: np.where(fitted, none[name], values) for name, values in own.items()}
-        return cls(_table(drawn, own, twins=True), _table(drawn, own), _table(again, other))
+        about = {ATTRIBUTE: About(world.kind, world.is_null, world.cue), **dict.fromkeys(own, About(world.kind, world.is_null))}
+        return cls({ATTRIBUTE: _table(drawn, own, twins=True)}, _table(drawn, own), _table(again, other), about)
+
+    @property
+    def used(self) -> str:
+        """The cue that a two-task model also learns to tell."""
+        return next(iter(self.twins))
 
 
 def unrelated(world: World, cohort: Cohort, agreements: Sequence[float], task: str) -> dict[str, np.ndarray]:
@@ -197,26 +234,38 @@ def _table(cohort: Cohort, more: Mapping[str, np.ndarray], twins: bool = False) 
 
 def _shared_arrays(tables: Tables) -> dict[str, np.ndarray]:
     test = tables.hidden.on("test")
-    codes = {name: test.attribute(name).values for name in test.attributes}
+    codes = {name: test.attribute(name).values for name in test.attributes if test.attribute(name).kind == "categorical"}
     return {name: values[:EMBEDDED].astype(np.int8) for name, values in {"label": test.label, **codes}.items()}
 
 
 # ---- models --------------------------------------------------------------------------------------------------------------
 
 
+def audits_of(world: World) -> tuple[str, ...]:
+    """Which audits judge the models of a world."""
+    if world.family == "planted":
+        return AUDITS[world.architecture]
+    return OF_PHOTOS if world.is_real else OF_SCENES
+
+
+def baselines_of(world: World) -> int:
+    """How many balanced reference networks its audits are given."""
+    return PHOTO_BASELINES if world.is_real else BASELINES
+
+
 def trained_references(world: World, tables: Tables) -> dict[str, list[Classifier]]:
     """Baselines, and models of every attribute, under the roles that audits give them; an attribute's role bears its name."""
-    roles = {"baseline": trained(world, tables.free, [f"baseline {k}" for k in range(BASELINES)])}
-    for name in tables.free.attributes:
+    roles = {"baseline": trained(world, tables.free, [f"baseline {k}" for k in range(baselines_of(world))])}
+    for name in tables.free.attributes if "oscar" in audits_of(world) else ():
         roles[f"attribute {name}"] = trained(world, tables.free, [f"{name} model {k}" for k in range(ATTRIBUTES)], name)
     return roles
 
 
 def judged_models(world: World, tables: Tables, tests: int) -> list[Classifier]:
     if world.models == TWO_TASKS:
-        return [two_tasks(world, tables.free, f"two tasks {k}") for k in range(tests)]
+        return [two_tasks(world, tables.free, f"two tasks {k}", tables.used) for k in range(tests)]
     models = trained(world, tables.hidden, [f"model {k}" for k in range(tests)])
-    return [projected(model, tables.twins) for model in models] if world.models == PROJECTED else models
+    return [projected(model, tables.twins[ATTRIBUTE]) for model in models] if world.models == PROJECTED else models
 
 
 def trained(world: World, cohort: Cohort, names: Sequence[str], target: str | None = None) -> list[Classifier]:
@@ -225,7 +274,7 @@ def trained(world: World, cohort: Cohort, names: Sequence[str], target: str | No
     classes = cohort.classes if target is None else cohort.attribute(target).levels
     starts = [_start(world, classes, seed) for seed in seeds]
     plans = [{**_plan(world), "target": target, "seed": seed} for seed in seeds]
-    if IS_BATCHED:
+    if IS_BATCHED and not world.is_real:
         try:
             found = train_batched(starts, cohort, plans)
         except TrainingError:  # the proof that copies train alike is by gradients, and a GPU's rounding can fail it
@@ -238,11 +287,11 @@ def trained(world: World, cohort: Cohort, names: Sequence[str], target: str | No
     return [train(begin, cohort, **plan).to(DEVICE) for begin, plan in zip(starts, plans)]
 
 
-def two_tasks(world: World, free: Cohort, name: str) -> Classifier:
+def two_tasks(world: World, free: Cohort, name: str, cue: str = ATTRIBUTE) -> Classifier:
     """It learns to tell the cue beside the label, where they have nothing to do with each other: encoded, and no use for it."""
     rng = task_rng(world.seed, f"{world.name} {name}")
     begin = _start(world, free.classes, int(rng.integers(2**31)))
-    return gradient_scaling.mitigate(begin, free, rng=rng, scale=1.0, hidden=(), **_plan(world)).to(DEVICE)
+    return gradient_scaling.mitigate(begin, free, rng=rng, scale=1.0, hidden=(), attribute=cue, **_plan(world)).to(DEVICE)
 
 
 def projected(model: Classifier, cohort: Cohort) -> Classifier:
@@ -275,6 +324,8 @@ def _read(model: Classifier, rows: Cohort, array: str) -> np.ndarray:
 
 
 def _start(world: World, classes: tuple[Any, ...], number: int) -> Classifier:
+    if world.is_real:
+        return networks.start(world.architecture, classes, number)
     return Classifier.load(
         f"rightreasons.models.small:{NETWORKS[world.architecture][0]}", num_classes=len(classes), classes=classes,
         size=(SIDE, SIDE), mean=0.5, std=0.5, rng=np.random.default_rng(number),
@@ -282,10 +333,35 @@ def _start(world: World, classes: tuple[Any, ...], number: int) -> Classifier:
 
 
 def _plan(world: World) -> dict[str, Any]:
-    return {**NETWORKS[world.architecture][1], "threads": 1, "workers": 1, "device": DEVICE}
+    own = networks.PLANS[world.architecture] if world.is_real else NETWORKS[world.architecture][1]
+    return {**own, "threads": 1, "workers": 1, "device": DEVICE}
 
 
 # ---- verdicts ------------------------------------------------------------------------------------------------------------
+
+
+FLIPS = needs_of(["flips"])
+UNUSABLE = {"reliance": 0.0, "reliance low": 0.0, "reliance high": 0.0, "flips": 0.0, "directed": 0.0}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What painting another value on the same test images does to one model."""
+
+    result: Any
+    directed: float
+
+    @classmethod
+    def of(cls, pairs: Evidence) -> Truth:
+        return cls(audit("flips", pairs, B=200, pictures=0), towards(pairs))
+
+    def numbers(self) -> Row:
+        measured = self.result.measurements[0]
+        reliance = measured.absolute
+        return {
+            "reliance": reliance.value, "reliance low": reliance.low, "reliance high": reliance.high,
+            "flips": measured.flips.value, "directed": self.directed,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -303,32 +379,30 @@ class Bench:
         """A row for every attribute, and the features of test rows."""
         world, fitted = self.world, self.tables.free if self.world.models == TWO_TASKS else self.tables.hidden
         with self.clock("truth"):
-            pairs = extract_here(model, self.tables.twins, needs_of(["flips"]), fitted)
-            truth = audit("flips", pairs, B=200, pictures=0)
-            directed = towards(pairs)
+            truths = {name: Truth.of(extract_here(model, twins, FLIPS, fitted)) for name, twins in self.tables.twins.items()}
         with self.clock("extract"):
-            needs = needs_of(AUDITS[world.architecture], {"sdi": {"severities": self.severities}})
+            needs = needs_of(audits_of(world), {"sdi": {"severities": self.severities}})
             evidence = extract_here(model, self.tables.hidden, needs, fitted)
         with self.clock("statistics"):
-            rows = [self._row(k, evidence, name, truth, directed) for name in self.tables.hidden.attributes]
+            judged_rows = [self._row(k, evidence, name, truths) for name in self.tables.hidden.attributes]
+            rows = _with_joint_cases(judged_rows)
         return rows, evidence.on("test")["features"][:EMBEDDED].astype(np.float16)
 
-    def _row(self, k: int, evidence: Evidence, attribute: str, truth: Any, directed: float) -> Row:
-        world, measured = self.world, truth.measurements[0]
-        shown = attribute == ATTRIBUTE and world.cue != "none"  # what no pixel shows cannot be used
+    def _row(self, k: int, evidence: Evidence, attribute: str, truths: Mapping[str, Truth]) -> tuple[Row, list[Finding]]:
+        world, about = self.world, self.tables.attributes[attribute]
+        truth = truths.get(attribute) if about.cue != "none" else None  # what no pixel shows cannot be used
         told: Row = {
-            "world": world.name, "kind": world.kind, "base": world.base, "cue": world.cue, "architecture": world.architecture,
-            "seed": world.seed, "model": k, "attribute": attribute, "is_null": world.is_null, **world.settings,
-            "reliance": measured.absolute.value if shown else 0.0,
-            "reliance low": measured.absolute.low if shown else 0.0,
-            "reliance high": measured.absolute.high if shown else 0.0,
-            "flips": measured.flips.value if shown else 0.0,
-            "directed": directed if shown else 0.0,
+            "world": world.name, "family": "real" if world.is_real else "planted", "drawn as": world.family, "kind": about.kind,
+            "base": world.base, "cue": about.cue, "architecture": world.architecture, "seed": world.seed, "model": k,
+            "attribute": attribute, "is_null": about.is_null, "world kind": world.kind, **world.settings,
+            **(UNUSABLE if truth is None else truth.numbers()),
         }  # fmt: skip
+        if about.used:
+            told["reliance on its cue"] = truths[about.used].result.measurements[0].absolute.value
         test = evidence.on("test")
         told["accuracy"] = float((test["logits"].argmax(axis=1) == test.cohort.label).mean())
         findings: list[Finding] = []
-        for name in AUDITS[world.architecture]:
+        for name in audits_of(world):
             if name == "tsi" and attribute != ATTRIBUTE:  # it names no attribute, so it has said what it has to say
                 continue
             began = time.process_time()
@@ -337,18 +411,20 @@ class Bench:
             told |= _told(name, finding, why, time.process_time() - began)
             if finding is not None and name in PUBLISHED:
                 told[f"{name} as published verdict"] = "shortcut" if PUBLISHED[name](result, finding) else "no evidence"
-            if shown and result is not None:
-                told |= place.found(name, result, evidence, self.tables.twins.on("test"))
+            if truth is not None and result is not None:
+                told |= place.found(name, result, evidence, self.tables.twins[attribute].on("test"))
         told |= _case("case", findings)
-        if shown:
-            known = truth.finding()
+        if truth is not None:
+            known = truth.result.finding()
             told |= _told("flips", known, "", known.seconds or 0.0) | _case(WITH_TWINS, [*findings, known])
-        return told | rivals.scores(evidence, self.tables.twins, attribute)
+        return told | rivals.scores(evidence, attribute), findings
 
     def _result(self, name: str, evidence: Evidence, attribute: str) -> tuple[Any, Finding | None, str]:
         """What `audits.audit` gives, without measuring the references anew for every model."""
         module = families.member("audits", name)
         given = {**SETTINGS[name], "attribute": attribute} | ({"severities": self.severities} if name == "sdi" else {})
+        if name == "excess" and self.world.settings.get("truth told"):
+            given["truth"] = scenes.TRUTH
         known = families.settings_of(module.measure, module.conclude)
         full = families.resolve({key: v for key, v in given.items() if key in known}, module.measure, module.conclude, where=name)
         measure = _measuring(name, module, full)
@@ -372,12 +448,13 @@ class Bench:
 
 
 def towards(evidence: Evidence) -> float:
-    """Mean rise of the probability of label 1 from cue value 0 to 1: near 0 where a cue disturbs and is not read."""
+    """Mean rise of the probability of label 1 from a lower cue value to a higher: near 0 where a cue disturbs and is not read."""
     images, twins = evidence.on("test"), evidence.on("twin")
     place_of = {name: k for k, name in enumerate(images.cohort.id)}
     own = np.array([place_of[name] for name in twins.cohort.id])
     before, after = (expit(np.diff(view["logits"].astype(np.float64), axis=1)[:, 0]) for view in (images, twins))
-    return float(((after - before[own]) * np.where(images.cohort.attribute().values[own] == 0, 1, -1)).mean())
+    rises = np.sign(twins.cohort.attribute().values - images.cohort.attribute().values[own])
+    return float(((after - before[own]) * rises).mean())
 
 
 def _measuring(name: str, module: Any, full: dict[str, Any]) -> Callable[[Evidence], Any]:
@@ -406,15 +483,29 @@ def _told(name: str, finding: Finding | None, why: str, seconds: float) -> Row:
     told: Row = {f"{name} verdict": str(finding.verdict) if finding else "not run", f"{name} seconds": round(seconds, 3)}
     if finding is None:
         return told | {f"{name} not run": why}
+    first = finding.estimates[0].value if finding.estimates else None
     return told | {
+        f"{name} effect": COUNTS_ONCE if first is None else min(abs(first), 1.0),
         f"{name} p": finding.estimates[0].p if finding.estimates else None,
         f"{name} row": finding.row,
+        f"{name} standing": finding.standing,
+        f"{name} alike": finding.alike,
+        f"{name} looked": looked(finding),
         f"{name} failed": [check.name for check in finding.checks if check.decides and check.passed is not True],
         f"{name} estimates": [
             [e.name, *(None if v is None else float(f"{v:.5g}") for v in (e.value, e.low, e.high, e.p))]
             for e in finding.estimates[:ESTIMATES]
         ],
     }
+
+
+def _with_joint_cases(rows: Sequence[tuple[Row, list[Finding]]]) -> list[Row]:
+    """The case of every attribute as it is where all attributes of the table are judged together, beside that of each alone."""
+    every = []
+    for row, findings in rows:  # as an audit of several attributes names its findings: the correction knows them by name
+        every += [f.model_copy(update={"name": f"{f.name}-{row['attribute']}"}) for f in findings]
+    joint = {case.attribute: str(case.verdict) for case in cases(every)}
+    return [row | {f"{JOINT} verdict": joint.get(row["attribute"], row["case verdict"])} for row, _ in rows]
 
 
 def _case(name: str, findings: Sequence[Finding]) -> Row:

@@ -42,6 +42,7 @@ class World:
     settings : of the planted world
     models : their sort
     unrelated : agreement in the training rows of each further attribute, in the table alone, that its models are audited for
+    family : planted, or scene (scenes.py makes those)
     """
 
     kind: str
@@ -53,10 +54,16 @@ class World:
     settings: dict[str, Any] = field(default_factory=dict)
     models: str = BIASED
     unrelated: tuple[float, ...] = ()
+    family: str = "planted"
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{self.base}-{self.cue}-{self.architecture}-{self.seed}".replace(", ", "-").replace(" ", "-")
+        name = f"{self.kind}-{self.base}-{self.cue}-{self.architecture}-{self.seed}".replace(", ", "-").replace(" ", "-")
+        return name if self.family == "planted" else f"{self.family}-{name}"
+
+    @property
+    def is_real(self) -> bool:
+        return self.base not in ("digits", "eyes")
 
     def make(self, folder: Path) -> Cohort:
         given = dict(self.settings)

@@ -22,6 +22,7 @@ from rightreasons import case
 from rightreasons.audits._following import FOLLOWS
 from rightreasons.audits.flips import TOLERANCE
 from rightreasons.case import Vote
+from rightreasons.case import votes as of_the_rule
 
 ROWS = {
     "pull": "behaviour",
@@ -165,21 +166,47 @@ def line(rows: pd.DataFrame, rule: Rule) -> dict[str, object]:
 
 def again(rows: pd.DataFrame, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
     """(verdicts, scores) of the case under a rule, one for every row."""
-    columns = [
-        (_row(rows, name), rows[f"{name} verdict"].to_numpy(), _p(rows, name), _effects(rows, name)) for name in rule.voters
-    ]
+    voters = [Voter.of(rows, name) for name in rule.voters]
     verdicts, scores = [], []
-    with patch.object(case, "WEIGHT", {row: w for row, w in rule.weight.items() if w > 0}):
+    with patch.object(of_the_rule, "WEIGHT", {row: w for row, w in rule.weight.items() if w > 0}):
         for k in range(len(rows)):
-            votes = []
-            for row, said, p, effect in columns:
-                weak = said[k] == "shortcut" and p[k] >= rule.alpha
-                size = effect[k] if rule.by_effect else case.COUNTS_ONCE
-                votes.append(Vote(row, "inconclusive" if weak else said[k], size))  # type: ignore[arg-type]
-            found = case.combine(votes)
+            found = case.combine([voter.vote(k, rule) for voter in voters])
             verdicts.append(found.verdict)
             scores.append(found.score)
     return np.array(verdicts), np.array(scores)
+
+
+@dataclass(frozen=True)
+class Voter:
+    """What one audit said of every row, and how that counts."""
+
+    row: str
+    said: np.ndarray
+    p: np.ndarray
+    effect: np.ndarray
+    standing: np.ndarray
+    alike: np.ndarray
+    looked: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, name: str) -> Voter:
+        """From stored rows; those of an earlier version are plain votes that share nothing."""
+
+        def stored(what: str, default: object) -> np.ndarray:
+            column = f"{name} {what}"
+            values = rows[column] if column in rows else pd.Series([None] * len(rows), dtype=object)
+            return np.array([default if pd.isna(value) else value for value in values], dtype=object)
+
+        said = rows[f"{name} verdict"].to_numpy()
+        row, p, effect = _row(rows, name), _p(rows, name), _effects(rows, name)
+        return cls(row, said, p, effect, stored("standing", "vote"), stored("alike", ""), stored("looked", False))
+
+    def vote(self, k: int, rule: Rule) -> Vote:
+        weak = self.said[k] == "shortcut" and self.p[k] >= rule.alpha
+        verdict = "inconclusive" if weak else self.said[k]
+        size = self.effect[k] if rule.by_effect else case.COUNTS_ONCE
+        looked = weak or bool(self.looked[k])
+        return Vote(self.row, verdict, size, self.standing[k], self.alike[k], looked)  # type: ignore[arg-type]
 
 
 def _effects(rows: pd.DataFrame, name: str) -> np.ndarray:

@@ -105,10 +105,14 @@ def shipped(told: Numbers, command: str) -> calibration.Calibration:
 
 
 def _unaligned(of: Numbers) -> str:
-    """What `flips` does where there is no direction to look in: any change counts, and a visible cue disturbs most models."""
+    """What `flips` does where the attribute stands for no label and the part of the change that goes one way counts."""
     others = [r for kind, r in of["false alarms"].items() if kind not in (ALIGNED, "all nulls")]
     called, n = (sum(r[key] for r in others) for key in ("called", "n"))
-    return f"where the attribute stands for no label any change counts, and {called} of {n} null models are called" if n else ""
+    return (
+        f"where the attribute stands for no label what goes one way counts, and {called} of {n} null models are called"
+        if n
+        else ""
+    )
 
 
 def _rates(of: Numbers, nulls: str = "all nulls", **more: Any) -> calibration.Rates:

@@ -22,8 +22,10 @@ ATTRIBUTE = "cue"  # the one that a world plants; the others go with the label a
 RELIES = 0.2  # true reliance from which a model counts as leaning on the cue
 EDGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.01)
 WITH_TWINS = "case with twins"
+JOINT = "case of all attributes"  # as a user sees it who names them together: corrected over attributes
 TWINS = ("flips", WITH_TWINS)  # these see the intervention that the truth is measured by
-RIVALS = ("worst-group gap", "probe leakage", "Grad-CAM outside", "ShortKit-ML", "Cleanlab")
+RIVALS = ("worst-group gap", "probe leakage", "Con-score", "Grad-CAM outside", "ShortKit-ML", "Cleanlab")
+VERDICTS = ("shortcut", "no evidence", "inconclusive")
 OPEN = ("inconclusive", "not run")
 LEVEL = 0.95
 B = 1000
@@ -60,8 +62,8 @@ def tell(rows: pd.DataFrame, seed: int = 0) -> Numbers:
 def judges(rows: pd.DataFrame) -> list[str]:
     """The case, then every audit that gives a verdict; describing audits say None, other people's tools have their own table."""
     given = [c.removesuffix(" verdict") for c in map(str, rows) if c.endswith(" verdict")]
-    named = [name for name in given if rows[f"{name} verdict"].isin(["shortcut", "no evidence", "inconclusive"]).any()]
-    audits = [name for name in named if name not in (CASE, *TWINS, *RIVALS)]
+    named = [name for name in given if rows[f"{name} verdict"].isin(VERDICTS).any()]
+    audits = [name for name in named if name not in (CASE, JOINT, *TWINS, *RIVALS)]
     return [CASE] * (CASE in named) + audits
 
 

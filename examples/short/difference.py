@@ -1,4 +1,4 @@
-"""Do two families of a study differ in how unfairness follows the encoding? Models are exchanged between them.
+"""Do two families of a study differ in how unfairness follows the encoding, beyond other seeds and test rows?
 
 rightreasons sweep examples/short/fundus.toml
 python examples/short/difference.py rightreasons-short-fundus biased even
@@ -28,7 +28,8 @@ def main() -> None:
         results.append(short.conclude({"sweep": family}, rng=task_rng(0, "difference")))
     found = short.compare(*results, rng=task_rng(0, "difference"))
     rhos = " and ".join(f"{rho:.2f} over {n} models" for rho, n in zip(found.rhos, found.n, strict=True))
-    print(f"rho {rhos}: they differ by {found.value:.2f}, p {found.p:.4f}")
+    limits = f"{found.low:.2f} to {found.high:.2f}"
+    print(f"rho {rhos}: they differ by {found.value:.2f} ({limits}), p {found.p:.4f}; exchanging models p {found.exchange_p:.4f}")
 
 
 if __name__ == "__main__":

@@ -150,13 +150,18 @@ def tables(numbers: Mapping[str, Any]) -> str:
                 paper = f"{m['paper_rho']:.2f} | {m['paper_p']:.2g} | {m['baseline']:.3f}"
                 parts.append(f"| {version} | {m['name'].replace('_', ' ')} | {ours} | {paper} |")
         parts += [f"\n{v}: {f['verdict']}: {f['sentence']}" for v, f in told["families"].items()]
-        parts += [f"\n{pair}: {d['value']:.2f}, p {d['p']:.4f}" for pair, d in told["differences"].items()]
+        for pair, d in told["differences"].items():
+            parts.append(f"\n{pair}: {d['value']:.2f} ({d['low']:.2f} to {d['high']:.2f}), p {d['p']:.4f}")
         parts += [_markdown(table) for table in told["tables"]]
     return "\n".join(parts)
 
 
 def _markdown(table: Mapping[str, Any]) -> str:
     def said(cell: Any) -> str:
+        if isinstance(cell, Mapping):  # a number with its interval
+            low, high = cell["low"], cell["high"]
+            limits = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+            return "" if cell["value"] is None else f"{cell['value']:.3f}{limits}"
         return "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell)
 
     rows = [f"\n{table['title']}\n", f"| {' | '.join(table['columns'])} |", "|---" * len(table["columns"]) + "|"]
@@ -339,7 +344,8 @@ def _told(result: short.Result) -> dict[str, Any]:
         "metrics": [
             {
                 "name": m.name, "rho": m.test.rho, "low": m.spread.low, "high": m.spread.high, "p": m.test.p,
-                "paper_rho": m.marginal.rho, "paper_p": m.marginal.usual_p, "baseline": m.baseline, "baseline_p": m.baseline_p,
+                "visible": m.visible, "paper_rho": m.marginal.rho, "paper_p": m.marginal.usual_p,
+                "baseline": m.baseline.value, "baseline_p": m.baseline_p,
             }
             for m in metrics
         ],
@@ -347,7 +353,7 @@ def _told(result: short.Result) -> dict[str, Any]:
 
 
 def _differences(results: Mapping[str, short.Result]) -> dict[str, Any]:
-    """Every version against the last, by exchanging models between them."""
+    """Every version against the last, along the direction of the first that has one."""
     *others, last = results
     return {
         f"{name} less {last}": vars(short.compare(results[name], results[last], rng=task_rng(0, "compare"))) for name in others

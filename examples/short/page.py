@@ -86,8 +86,7 @@ def main() -> None:
         for name in names:
             seconds = ", ".join(f"{version} {s:.0f} s" for version, s in told[name]["training_seconds"].items())
             parts += [tables({name: told[name]}), f"\nTraining on {told[name]['device']}, beside other jobs: {seconds}.\n"]
-            if "world" not in name or name == next(n for n in told if "world" in n):
-                parts.append(_pictures(name, list(told[name]["families"]), figures))
+            parts.append(_pictures(name, list(told[name]["families"]), figures))
     kept = {link for part in parts for link in part.split("(short/")[1:]}
     for file in figures.glob("*.svg"):
         if not any(link.startswith(f"{file.name})") for link in kept):
@@ -97,13 +96,15 @@ def main() -> None:
 
 def _pictures(name: str, versions: list[str], folder: Path) -> str:
     """Figures 2 and 3 (three panels a version), and 4 (disparity against encoding)."""
-    lines = []
+    lines: list[str] = []
     for panels, figure in ((("distribution", *list(FIGURES.values())[:2]), "Figures 2 and 3"), (("disparity",), "Figure 4")):
-        lines.append(f"\n{figure} of the paper, {name}: {'; '.join(PANELS[p] for p in panels)}.\n")
+        drawn = []
         for version in versions:
             files = [f"short-{name}-{version}-{panel}.svg" for panel in panels]
             shown = [f"![{version}: {PANELS[p]}](short/{f})" for p, f in zip(panels, files, strict=True) if (folder / f).exists()]
-            lines.append(" ".join(shown))
+            drawn += [" ".join(shown)] if shown else []
+        if drawn:  # figures are announced only where they are
+            lines += [f"\n{figure} of the paper, {name}: {'; '.join(PANELS[p] for p in panels)}.\n", *drawn]
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,12 @@ evidence, auditing and reporting work where torch is not installed.
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if sys.argv[:1] == ["-m"] and sys.path[:1] == [str(Path.cwd())]:
+    del sys.path[0]  # `python -m rightreasons` puts the current folder first, and a pyarrow.py that lies there is not pyarrow
 
 from rightreasons import errors
 from rightreasons.report import report  # a function of the same name as its folder: bound here, once, for good

@@ -47,6 +47,7 @@ class Rates(BaseModel):
     Parameters
     ----------
     unit : what a verdict is about
+    worlds : which worlds they were measured in
     alarms : calls among models that do not use the cue
     power : calls among models whose true reliance is at least `Calibration.relies`
     inconclusive : share of all verdicts
@@ -56,6 +57,7 @@ class Rates(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: Literal["model", "sweep"] = "model"
+    worlds: str = "planted worlds"
     alarms: Rate | None = None
     power: Rate | None = None
     inconclusive: Share = 0.0
@@ -101,8 +103,8 @@ class Calibration(BaseModel):
         parts = []
         if rates.alarms is not None and rates.alarms.n:
             parts.append(
-                f"in {rates.alarms.n} audits of planted {rates.unit}s without a shortcut {subject} raised a false alarm in "
-                f"{rates.alarms}"
+                f"in {rates.alarms.n} audits of {rates.unit}s without a shortcut ({rates.worlds}) {subject} raised a false alarm "
+                f"in {rates.alarms}"
             )
             subject = "it"
         if rates.power is not None and rates.power.n:

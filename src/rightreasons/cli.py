@@ -1,15 +1,19 @@
-"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · report · export · gate · serve.
+"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · seal · report · export · gate · serve.
 
 Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
 """
 
 from __future__ import annotations
 
+import errno
 import inspect
+import itertools
 import json
+import math
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -17,8 +21,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from rightreasons import __version__, families
+from rightreasons import __version__, families, trust
 from rightreasons.errors import RightReasonsError, SettingError
+from rightreasons.files import as_folder
+from rightreasons.spoken import as_key, as_option, spoken
 
 if TYPE_CHECKING:
     from rightreasons.audits import Need
@@ -26,7 +32,9 @@ if TYPE_CHECKING:
     from rightreasons.evidence import Evidence
     from rightreasons.findings import Finding
     from rightreasons.models.classifier import Classifier
+    from rightreasons.seal import Seen
     from rightreasons.study import Study
+    from rightreasons.study.checklist import Gap
     from rightreasons.study.file import Depth
 
 app = typer.Typer(
@@ -38,28 +46,45 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console(highlight=False, soft_wrap=True)
+USAGE_ERRORS: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What the parser of options raises: an unknown option, a value of a wrong type."""
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one sentence and exit status 2."""
-    sys.path.insert(0, "")  # a module of one's own in this folder is found, as with `python -m`
+    """Run the command line; an error is one sentence and exit status 2."""
     try:
-        app()
+        status = app(standalone_mode=False)
+    except USAGE_ERRORS as error:
+        _fail(error.format_message())
+    except typer.Abort:
+        _fail("ended by the user")
     except RightReasonsError as error:
-        _fail(str(error))
+        _fail(spoken(str(error), as_key if _is_about_a_study() else as_option))
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "timm", "torchvision"):
             raise
         _fail(f"this command runs a network and needs {error.name}: pip install {error.name}")
     except OSError as error:
-        if error.filename is None:
-            raise
-        _fail(f"{error.filename}: {error.strerror}")
+        _fail(_of_the_disk(error))
+    sys.exit(status)
 
 
 def _fail(sentence: str) -> None:
     _say(f"[bold red]error:[/] {escape(sentence)}")
     sys.exit(2)
+
+
+def _is_about_a_study() -> bool:
+    """Whether settings come from a study.toml and not from options."""
+    return any(argument.endswith(".toml") for argument in sys.argv[2:3])
+
+
+def _of_the_disk(error: OSError) -> str:
+    """What a file could not do; a full disk and a limit of file sizes name no file."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        place = f" at {error.filename}" if error.filename else ""
+        return f"{error.strerror}{place}: make room, or give --out on another disk; what was finished stays and is not made again"
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _say(markup: str) -> None:
@@ -72,9 +97,9 @@ def _say(markup: str) -> None:
 Options = dict[str, tuple[Any, Any]]  # name → (annotation, default)
 
 
-def _option(kind: Any, help: str, *names: str) -> tuple[Any, Any]:
+def _option(kind: Any, help: str, *names: str, least: int | None = None) -> tuple[Any, Any]:
     many = getattr(kind, "__origin__", None) is list
-    return Annotated[kind if many else kind | None, typer.Option(*names, help=help)], None
+    return Annotated[kind if many else kind | None, typer.Option(*names, help=help, min=least)], None
 
 
 COLUMNS: Options = {
@@ -86,7 +111,6 @@ COLUMNS: Options = {
     "subject": _option(str, "column with the subject; no subject crosses splits"),
     "case": _option(str, "column with the case: several images, one decision"),
     "site": _option(str, "column with the site"),
-    "weight": _option(str, "column with the row's weight"),
     "box": _option(list[str], "column with boxes 'x0 y0 x1 y1; …', or four columns"),
     "mask": _option(str, "column with the path of a mask"),
     "twin": _option(str, "column with the same image but for the cue"),
@@ -103,7 +127,8 @@ MODEL: Options = {
         str, "timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME, package.module:factory, or a folder written by train"
     ),
     "checkpoint": _option(Path, "weights: .safetensors, or a torch file"),
-    "num_classes": _option(int, "number of outputs (default: the checkpoint's)"),
+    "part": _option(str, "which weights of a checkpoint that holds several: its key or prefix, e.g. state_dict_ema or teacher"),
+    "num_classes": _option(int, "number of outputs (default: the checkpoint's)", least=1),
     "classes": _option(str, "label value of every output, in order, separated by commas"),
     "output": _option(str, "one logit of a multi-label head"),
     "size": _option(str, "input size, e.g. 224 or 224,224 (default: the model's)"),
@@ -111,12 +136,18 @@ MODEL: Options = {
     "interpolation": _option(str, "nearest, bilinear or bicubic (default: the model's)"),
     "mean": _option(str, "mean per channel, separated by commas (default: the model's)"),
     "std": _option(str, "standard deviation per channel, separated by commas (default: the model's)"),
-    "channels": _option(int, "input channels (default: the model's)"),
+    "channels": _option(int, "input channels (default: the model's)", least=1),
+}
+
+TRUST: Options = {
+    "trust": _option(
+        list[str], "module of your own whose code may run, such as my_lab (installed, or in this folder); repeat for several"
+    ),
 }
 
 RUN: Options = {
     "device": _option(str, "where the network runs, e.g. cpu or cuda:1 (default: a GPU if there is one)"),
-    "workers": _option(int, "threads that decode images (default: one per core)"),
+    "workers": _option(int, "threads that decode images (default: one per core)", least=1),
     "cache": _option(Path, "folder for decoded images, so that they are decoded once"),
 }
 
@@ -139,7 +170,8 @@ def _sharing(*groups: Options) -> Callable[[Callable[..., None]], Callable[..., 
         own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) if p.default is not p.empty else p for p in own]
 
         def run(**given: Any) -> None:
-            command(**given)
+            with trust.trusting(given.pop("trust", None) or ()), trust.found_here():
+                command(**given)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
@@ -168,25 +200,27 @@ def columns_of(shared: dict[str, Any]) -> dict[str, Any]:
     if kinds := _pairs(shared.get("kind"), "kind"):
         keywords["kinds"] = kinds
     if bins := _pairs(shared.get("bins"), "bins"):
-        keywords["bins"] = {k: int(v) if v.isdigit() else _numbers(v) for k, v in bins.items()}
+        keywords["bins"] = {k: int(v) if v.isdigit() else _numbers(v, "bins") for k, v in bins.items()}
     return keywords
 
 
 def model_settings(shared: dict[str, Any]) -> dict[str, Any]:
     """Keywords of `Classifier.load` from the shared options."""
     found: dict[str, Any] = {
-        k: shared[k] for k in ("checkpoint", "num_classes", "crop", "interpolation", "channels") if shared.get(k) is not None
+        k: shared[k]
+        for k in ("checkpoint", "part", "num_classes", "crop", "interpolation", "channels")
+        if shared.get(k) is not None
     }
     if shared.get("output") is not None:
         found["output"] = int(shared["output"]) if shared["output"].isdigit() else shared["output"]
     if shared.get("classes") is not None:
         found["classes"] = [c.strip() for c in shared["classes"].split(",")]
     if shared.get("size") is not None:
-        sides = [int(n) for n in _numbers(shared["size"])]
+        sides = _whole_numbers(shared["size"], "size")
         found["size"] = sides[0] if len(sides) == 1 else tuple(sides)
     for name in ("mean", "std"):
         if shared.get(name) is not None:
-            found[name] = _numbers(shared[name])
+            found[name] = _numbers(shared[name], name)
     return found
 
 
@@ -196,11 +230,21 @@ def _warn_of_random_weights(shared: dict[str, Any]) -> None:
         _say(f"[bold yellow]note:[/] no --checkpoint: the weights of {escape(spec)} are random")
 
 
-def _numbers(text: str) -> list[float]:
+def _numbers(text: str, option: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        found = [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise SettingError(f"{text!r} is not numbers separated by commas") from error
+        raise SettingError(f"--{option} {text!r} is not numbers separated by commas") from error
+    if not all(map(math.isfinite, found)):
+        raise SettingError(f"--{option} {text!r} is not finite: give numbers")
+    return found
+
+
+def _whole_numbers(text: str, option: str) -> list[int]:
+    found = _numbers(text, option)
+    if not all(number.is_integer() for number in found):
+        raise SettingError(f"--{option} {text!r} is not whole: give pixels")
+    return [int(number) for number in found]
 
 
 def _where(shared: dict[str, Any]) -> dict[str, Any]:
@@ -242,6 +286,17 @@ def _sample(manifest: Path, classifier: Classifier, columns: dict[str, Any]) -> 
     return rows, logits
 
 
+def _fit_preprocessing(manifest: Path, classifier: Classifier | None, columns: dict[str, Any]) -> None:
+    from rightreasons.data.cohort import Cohort
+    from rightreasons.study.fitting import fit_preprocessing
+
+    if classifier is None:
+        raise SettingError("--fit-preprocessing tries a model on its rows: give --model and --checkpoint")
+    fitted = fit_preprocessing(classifier, Cohort.read(manifest, **columns))
+    for line in fitted.lines():
+        _line(line)
+
+
 def _cohort(manifest: Path, shared: dict[str, Any]) -> Cohort:
     from rightreasons.data.cohort import Cohort
 
@@ -254,7 +309,7 @@ def _classifier(shared: dict[str, Any], **defaults: Any) -> Classifier:
 
     spec, settings = _spec(shared), model_settings(shared)
     every = settings if is_saved_model(spec) else {**defaults, **settings}
-    return opened_or_loaded(spec, every, spelled=_option_name)
+    return opened_or_loaded(spec, every, spelled=as_option)
 
 
 def _spec(shared: dict[str, Any]) -> str:
@@ -264,15 +319,17 @@ def _spec(shared: dict[str, Any]) -> str:
     return str(spec)
 
 
-def _option_name(setting: str) -> str:
-    return f"--{setting.replace('_', '-')}"
+def _writable(out: Path | None) -> Path | None:
+    """A folder that can be written to, found out before any work is done."""
+    return None if out is None else as_folder(out)
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------------
 
 Manifest = Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")]
-Out = Annotated[Path, typer.Option(help="folder for everything that is written")]
-Seed = Annotated[int, typer.Option(help="seed of every random choice")]
+Out = Annotated[Path, typer.Option(help="folder for everything that is written", callback=_writable)]
+Seed = Annotated[int, typer.Option(help="seed of every random choice", min=0)]
+Batch = Annotated[int | None, typer.Option(help="images per forward pass (default: 32)", min=1)]
 Baseline = Annotated[
     list[Path] | None,
     typer.Option(help="folder of a model trained on balanced rows, for methods that compare; repeat for seeds"),
@@ -293,7 +350,7 @@ def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL, RUN)
+@_sharing(COLUMNS, MODEL, RUN, TRUST)
 def audit(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Annotated[
         Path | None, typer.Argument(help="CSV or Parquet table, image folder, saved Hugging Face dataset, or a study.toml")
@@ -301,7 +358,10 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
     predictions: Annotated[
         Path | None, typer.Option(help="table of id, label, attribute …, and p or p_<class>: no model needed")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for everything that is written (default: rightreasons-audit)")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="folder for everything that is written (default: rightreasons-audit)", callback=_writable),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="minutes: train nothing but probes")] = False,
     full: Annotated[bool, typer.Option("--full", help="hours: four of each reference model, and families of models")] = False,
     start: Annotated[
@@ -313,6 +373,9 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
     aligned: Annotated[
         list[str] | None, typer.Option(help="attribute value=label it stands for, or attribute:value=label; repeat")
     ] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="column with adjudicated labels, to tell whether the labels follow an attribute")
+    ] = None,
     threshold: Annotated[
         str | None, typer.Option(help="decide by argmax or max_f1, on val rows (default: what each audit does)")
     ] = None,
@@ -321,14 +384,27 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
     ] = None,
     baseline: Baseline = None,
     attribute_model: AttributeModel = None,
-    batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
-    seed: Seed = 0,
+    batch: Batch = None,
+    seed: Annotated[int | None, typer.Option(help="seed of every random choice (default: 0)", min=0)] = None,
     **shared: Any,
 ) -> None:
     """Audit a model, a table of predictions or a study.toml. Runs what the data allow, says why not the rest, writes a page."""
     depth = _depth(quick, full)
     if manifest is not None and manifest.suffix == ".toml":
-        given = {"predictions": predictions, "start": start, "audits": audits, "aligned": aligned, "set": settings, **shared}
+        given = {
+            "predictions": predictions,
+            "start": start,
+            "truth": truth,
+            "audits": audits,
+            "aligned": aligned,
+            "threshold": threshold,
+            "set": settings,
+            "baseline": baseline,
+            "attribute_model": attribute_model,
+            "batch": batch,
+            "seed": seed,
+            **shared,
+        }
         _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [])])
         from rightreasons.study.entrances import audit_study
         from rightreasons.study.runs import default_folder
@@ -336,24 +412,26 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
         place = out or default_folder(manifest)
         _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
         return
-    out = out or Path("rightreasons-audit")
+    out, seed = out or as_folder("rightreasons-audit"), seed or 0
     chosen = _audits(audits)
     tables = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=threshold)
     references = {"baseline": baseline or [], "attribute": attribute_model or []}
     if (manifest is None) == (predictions is None):
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
     if predictions is not None:
-        _show(*_audit_predictions(predictions, out, chosen, tables, references, seed, shared))
+        others = {"baseline": baseline, "attribute_model": attribute_model, "start": start, "truth": truth}
+        _refuse_beside_predictions({**shared, **others, "batch": batch, "quick": quick, "full": full})
+        _show(*_audit_predictions(predictions, out, chosen, tables, seed, shared))
         return
     from rightreasons.study.entrances import audit_file
     from rightreasons.study.file import absolute, checked, without_none
 
     _warn_of_random_weights(shared)
-    extraction = {"batch": batch, **_where(shared)}
+    extraction = {"batch": batch or 32, **_where(shared)}
     asked: dict[str, Any] = {
         "name": out.resolve().name,
         "seed": seed,
-        "data": {"manifest": str(manifest), **columns_of(shared)},
+        "data": {"manifest": str(manifest), "truth": truth, **columns_of(shared)},
         "model": {**_model_table(shared), "start": start},
         "references": {role: list(map(str, folders)) for role, folders in references.items() if folders},
         "extract": {key: value for key, value in extraction.items() if key != "batch" or value != 32},
@@ -365,12 +443,12 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL, RUN)
+@_sharing(COLUMNS, MODEL, RUN, TRUST)
 def extract(
     manifest: Manifest,
     out: Out = Path("rightreasons-audit"),
     audits: Annotated[str | None, typer.Option(help="for which audits, separated by commas (default: all)")] = None,
-    batch: Annotated[int, typer.Option(help="images per forward pass")] = 32,
+    batch: Annotated[int, typer.Option(help="images per forward pass", min=1)] = 32,
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
@@ -380,16 +458,16 @@ def extract(
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL, RUN)
+@_sharing(COLUMNS, MODEL, RUN, TRUST)
 def train(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Manifest,
     out: Out = Path("rightreasons-model"),
     target: Annotated[str | None, typer.Option(help="train on an attribute instead of the label")] = None,
-    epochs: Annotated[int, typer.Option(help="passes over the training rows")] = 20,
+    epochs: Annotated[int, typer.Option(help="passes over the training rows", min=1)] = 20,
     lr: Annotated[float, typer.Option(help="learning rate")] = 1e-3,
-    batch: Annotated[int, typer.Option(help="images per step")] = 64,
+    batch: Annotated[int, typer.Option(help="images per step", min=1)] = 64,
     stop_on: Annotated[str, typer.Option(help="validation metric that chooses the epoch")] = "macro_f1",
-    patience: Annotated[int | None, typer.Option(help="epochs without a better one before training stops")] = 5,
+    patience: Annotated[int | None, typer.Option(help="epochs without a better one before training stops", min=1)] = 5,
     augment: Annotated[str | None, typer.Option(help="a function of models/augment.py, or package.module:function")] = None,
     new_head: Annotated[
         bool, typer.Option(help="keep a fresh head where the checkpoint's has another number of outputs")
@@ -424,24 +502,43 @@ def train(  # noqa: PLR0913  each parameter is an option of the command
 
 
 @app.command()
-@_sharing(COLUMNS, MODEL, RUN)
+@_sharing(COLUMNS, MODEL, RUN, TRUST)
 def mitigate(
-    method: Annotated[str, typer.Argument(help="erm, balanced, attenuation, …, or the dotted name of a module of your own")],
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="erm, balanced, attenuation, …, the dotted name of a module of your own, or auto: try and say which helps"
+        ),
+    ],
     manifest: Manifest,
     out: Out = Path("rightreasons-mitigated"),
     settings: Annotated[list[str] | None, typer.Option("--set", help="setting=value of the method; repeat")] = None,
     baseline: Baseline = None,
     attribute_model: AttributeModel = None,
+    train: Annotated[
+        bool, typer.Option(help="with auto: also try methods that train anew, which takes as long as training")
+    ] = False,
     seed: Seed = 0,
     **shared: Any,
 ) -> None:
     """Make a better model of a model, and write a page of before and after on the test rows. The model given stays as it is."""
     from rightreasons import mitigations
     from rightreasons.report import report as write
+    from rightreasons.seal import seal as sealed
     from rightreasons.stats.resampling import task_rng
     from rightreasons.study.folder import save_findings
-    from rightreasons.study.repair import before_and_after
+    from rightreasons.study.preflight import lines as preflight_lines
+    from rightreasons.study.repair import before_and_after, sheet_of_repair
 
+    if method == "auto":
+        if settings or baseline or attribute_model:
+            raise SettingError(
+                "auto tries methods with their default settings: leave out --set, --baseline and --attribute-model"
+            )
+        _mitigate_auto(manifest, out, train, seed, shared)
+        return
+    if train:
+        raise SettingError(f"--train goes with auto; {method} is run as it is")
     chosen = _mitigation_settings(method, settings, shared)
     references = {"baseline": baseline or [], "attribute": attribute_model or []}
     roles = mitigations.references_of(method)
@@ -462,17 +559,55 @@ def mitigate(
     new.save(out / "model")
     findings = before_and_after(old, new, cohort, out, seed=seed, extraction=_where(shared))
     save_findings(findings, out)
-    page = write(findings, out / "report.html", title=f"{before} before and after {method}", subtitle=f"{manifest}")
+    sheet = sheet_of_repair(out)
+    sheet.save(out)
+    for card in sheet.preflight:
+        _line(preflight_lines(card)[0])
+    title = f"{before} before and after {method}"
+    page = write(findings, out / "report.html", title=title, subtitle=f"{manifest}", sheet=sheet)
+    sealed(out, inputs=_files(table=manifest, checkpoint=shared.get("checkpoint")))
     _show(findings, page)
     console.print(f"the new model is in {escape(str(out / 'model'))}: audit it with --model {escape(str(out / 'model'))}")
 
 
+def _mitigate_auto(manifest: Path, out: Path, train: bool, seed: int, shared: dict[str, Any]) -> None:
+    """Try the mitigations that need no other model, and write a page of all of them and of the one that helps most."""
+    from rightreasons.report import report as write
+    from rightreasons.seal import seal as sealed
+    from rightreasons.stats.resampling import task_rng
+    from rightreasons.study.folder import save_findings
+    from rightreasons.study.recommend import finding_of, recommend
+    from rightreasons.study.repair import before_and_after
+
+    old = _classifier(shared)
+    cohort = _cohort(manifest, shared).with_roles(rng=task_rng(seed, "roles of the splits"), trains=True)
+    place = _where(shared)
+    found = recommend(old, cohort, out / "tried", train=train, seed=seed, where=place)
+    before = str(old.card.get("name") or old.name)
+    findings = [finding_of(found, before)]
+    best = found.best
+    if best is not None:
+        best.model.save(out / "model")
+        findings += before_and_after(old, best.model, cohort, out, seed=seed, extraction=place)
+    save_findings(findings, out)
+    page = write(findings, out / "report.html", title=f"What helps {before}?", subtitle=f"{manifest}")
+    sealed(out, inputs=_files(table=manifest, checkpoint=shared.get("checkpoint")))
+    _show(findings, page)
+    if best is None:
+        console.print("no model was written: nothing that was tried helps on the validation rows")
+    else:
+        console.print(f"the new model is in {escape(str(out / 'model'))}: audit it with --model {escape(str(out / 'model'))}")
+
+
 @app.command()
-@_sharing(COLUMNS, MODEL)
+@_sharing(COLUMNS, MODEL, TRUST)
 def check(
     manifest: Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, Hugging Face dataset, or a study.toml")],
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
     everything: Annotated[bool, typer.Option("--all", help="print every row")] = False,
+    fit_preprocessing: Annotated[
+        bool, typer.Option("--fit-preprocessing", help="try the usual sizes, means, stds and crops on these rows; say which fits")
+    ] = False,
     **shared: Any,
 ) -> None:
     """Say in seconds what is wrong with a table and a model. Row by row, all at once; exit status 1 where something is wrong."""
@@ -483,8 +618,13 @@ def check(
         manifest, columns, classifier = _studied(manifest)
     else:
         classifier = None if shared.get("model") is None else _classifier(shared)
+    if fit_preprocessing:
+        _fit_preprocessing(manifest, classifier, columns)
+        return
     sample = None if classifier is None else _sample(manifest, classifier, columns)
     found = run(manifest, classifier=classifier, sample=sample, **columns)
+    spelled = as_key if _is_about_a_study() else as_option
+    found = replace(found, problems=tuple(replace(p, message=spoken(p.message, spelled)) for p in found.problems))
     if as_json:
         print(json.dumps(found.to_json(), indent=1))
     else:
@@ -524,7 +664,7 @@ def report(
 @app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="folder of findings, as audit or sweep writes it")],
-    to: Annotated[Path, typer.Option(help="folder for what is written")] = Path("rightreasons-export"),
+    to: Annotated[Path, typer.Option(help="folder for what is written", callback=_writable)] = Path("rightreasons-export"),
     only: Annotated[
         str | None, typer.Option(help="kinds, separated by commas: json, csv, parquet, svg, png, markdown, pdf")
     ] = None,
@@ -567,7 +707,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="address to listen on; others than this machine's own let the network in")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one")] = 8765,
+    port: Annotated[int, typer.Option(help="port to listen on; 0 takes a free one", min=0, max=65535)] = 8765,
 ) -> None:
     """Show a folder of studies in the browser: pages, progress of running sweeps, comparisons. Changes nothing."""
     from rightreasons.serve import Server, step_back
@@ -579,9 +719,12 @@ def serve(
 
 
 @app.command()
+@_sharing(TRUST)
 def sweep(
     study: Annotated[Path, typer.Argument(help="a study.toml, or the folder of a study")],
-    out: Annotated[Path | None, typer.Option(help="folder of the study (default: rightreasons-<name>)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the study (default: rightreasons-<name>)", callback=_writable)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing")] = False,
     retry_failed: Annotated[bool, typer.Option(help="run units that failed in an earlier sweep once more")] = True,
 ) -> None:
@@ -602,30 +745,51 @@ def sweep(
     raise typer.Exit(1 if failed else 0)
 
 
-@app.command()
-def verify(
-    folder: Annotated[Path, typer.Argument(help="folder of a study")],
-    as_json: Annotated[bool, typer.Option("--json", help="print what is missing as JSON")] = False,
-) -> None:
-    """Check a study against the output checklist, unit by unit; exit status 1 where something is missing."""
-    from rightreasons.study import Study
-    from rightreasons.study.checklist import notes, to_json
-    from rightreasons.study.checklist import verify as run
+Key = Annotated[Path | None, typer.Option(help="file with a secret of at least 16 bytes")]
 
-    study = Study.open(folder)
-    gaps = run(study)
+
+@app.command()
+@_sharing(TRUST)
+def verify(
+    folder: Annotated[Path, typer.Argument(help="folder that audit, sweep or mitigate wrote")],
+    as_json: Annotated[bool, typer.Option("--json", help="print what is wrong as JSON")] = False,
+    key: Key = None,
+) -> None:
+    """Say which files are not as they were written and, of a study, what it lacks; exit status 1 where there is any."""
+    from rightreasons import seal as seals
+    from rightreasons.study import checklist
+
+    study = _study_of_runs(folder)
+    gaps = [] if study is None else checklist.verify(study)
+    is_sealed = seals.is_sealed(folder)
+    if study is None and not is_sealed:
+        seals.read(folder)  # says that there is nothing to verify, and what to do
+    seen = seals.check(folder) if is_sealed else None
+    forged = key is not None and is_sealed and not seals.is_signed_with(folder, key)
+    is_wrong = bool(gaps) or seen is None or not seen.is_whole or forged
     if as_json:
-        print(to_json(study, gaps))
-        raise typer.Exit(1 if gaps else 0)
-    for unit in dict.fromkeys(gap.unit for gap in gaps):
-        console.print(unit or "the study as a whole", style="bold", markup=False)
-        for gap in (gap for gap in gaps if gap.unit == unit):
-            console.print(f"  {gap.item}: {gap.what}", markup=False)
-    for note in notes(study):
-        console.print(f"note: {note}", markup=False)
-    incomplete = len({gap.unit for gap in gaps if gap.unit})
-    console.print(f"{len(study.units) - incomplete} of {len(study.units)} units are complete, {len(gaps)} things are missing")
-    raise typer.Exit(1 if gaps else 0)
+        told = {} if study is None else checklist.told(study, gaps)
+        about = None if seen is None else {"whole": seen.is_whole, "signed": None if key is None else not forged, **vars(seen)}
+        print(json.dumps({**told, "seal": about}, indent=1))
+    else:
+        if study is not None:
+            _show_gaps(study, gaps)
+        _show_seal(folder, seen, key, forged)
+    raise typer.Exit(1 if is_wrong else 0)
+
+
+@app.command()
+def seal(
+    folder: Annotated[Path, typer.Argument(help="folder that audit, sweep or mitigate wrote")],
+    key: Key = None,
+) -> None:
+    """Hash every file of a folder anew, after a change that was meant; with --key, also write who made the seal had the key."""
+    from rightreasons import seal as seals
+
+    made = seals.seal(folder)
+    console.print(f"{len(made.files)} files are sealed in {folder / seals.SEAL}; the results are {made.digest}", markup=False)
+    if key is not None:
+        console.print(f"{seals.sign(folder, key)} shows who has the key that this seal was made with it", markup=False)
 
 
 @app.command()
@@ -641,6 +805,45 @@ def _line(text: str) -> None:
     console.print(text, markup=False)
 
 
+def _study_of_runs(folder: Path) -> Study | None:
+    """The study in a folder; None where it holds the audit of one model or table, of which no checklist is asked."""
+    from rightreasons.study import Study
+
+    if not (folder / "plan.json").is_file():
+        return None
+    study = Study.open(folder)
+    return None if study.plan.brought else study
+
+
+def _show_gaps(study: Study, gaps: Sequence[Gap]) -> None:
+    from rightreasons.study.checklist import notes
+
+    for unit in dict.fromkeys(gap.unit for gap in gaps):
+        console.print(unit or "the study as a whole", style="bold", markup=False)
+        for gap in (gap for gap in gaps if gap.unit == unit):
+            console.print(f"  {gap.item}: {gap.what}", markup=False)
+    for note in notes(study):
+        console.print(f"note: {note}", markup=False)
+    incomplete = len({gap.unit for gap in gaps if gap.unit})
+    console.print(f"{len(study.units) - incomplete} of {len(study.units)} units are complete, {len(gaps)} things are missing")
+
+
+def _show_seal(folder: Path, seen: Seen | None, key: Path | None, forged: bool) -> None:
+    if seen is None:
+        _line(f"there is no seal: finish the study, or seal it as it is with rightreasons seal {folder}")
+        return
+    for line in seen.lines:
+        _line(line)
+    for line in seen.inputs:
+        _line(f"note: {line}")
+    if forged:
+        _line(f"seal.hmac was not made of this seal with {key}: whoever wrote the seal did not have that key")
+    elif key is not None:
+        _line(f"the seal was made with {key}")
+    as_written = seen.files - len(seen.changed) - len(seen.missing)
+    _line(f"{as_written} of {seen.files} files are as they were written; the results are {seen.digest}")
+
+
 def _depth(quick: bool, full: bool) -> Depth | None:
     if quick and full:
         raise SettingError("--quick and --full: give one of them")
@@ -649,8 +852,16 @@ def _depth(quick: bool, full: bool) -> Depth | None:
 
 def _refuse_beside_a_study(given: list[str]) -> None:
     if given:
-        options = ", ".join(_option_name(name) for name in given)
+        options = ", ".join(as_option(name) for name in given)
         raise SettingError(f"a study.toml says what is audited and how: write it there and leave out {options}")
+
+
+def _refuse_beside_predictions(given: dict[str, Any]) -> None:
+    """Predictions need no network, no images and no other models: whoever names them means something else."""
+    columns = [name for name in COLUMNS if name not in ("image", "root", "mask", "box", "twin", "twin_attribute")]
+    for name, value in given.items():
+        if name not in columns and value not in (None, [], False):
+            raise SettingError(f"{as_option(name)} goes with a table of images and a model, not with --predictions")
 
 
 def _model_table(shared: dict[str, Any]) -> dict[str, Any]:
@@ -659,7 +870,7 @@ def _model_table(shared: dict[str, Any]) -> dict[str, Any]:
 
     spec, settings = _spec(shared), model_settings(shared)
     if settings and is_saved_model(spec):
-        options = ", ".join(map(_option_name, settings))
+        options = ", ".join(map(as_option, settings))
         raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
     return {"model": spec, **settings}
 
@@ -684,28 +895,39 @@ def _audit_predictions(
     out: Path,
     chosen: tuple[str, ...],
     tables: dict[str, dict[str, Any]],
-    references: dict[str, list[Path]],
     seed: int,
     shared: dict[str, Any],
 ) -> tuple[list[Finding], Path]:
     from rightreasons.audits import audit_all
     from rightreasons.evidence import Evidence
     from rightreasons.report import report as write
+    from rightreasons.seal import seal as sealed
     from rightreasons.study.data_sheet import sheet_of
     from rightreasons.study.folder import save_findings
+    from rightreasons.study.preflight import checked, lines
 
-    for name in MODEL:
-        if shared.get(name) is not None:
-            raise SettingError(f"--{name.replace('_', '-')} goes with a table of images, not with --predictions")
-    if any(references.values()):
-        raise SettingError("--baseline and --attribute-model go with a table of images, not with --predictions")
     evidence = Evidence.from_predictions(predictions, **columns_of(shared))
-    findings = audit_all(evidence, audits=chosen, seed=seed, settings=tables)
-    sheet = sheet_of(evidence.on("test").cohort, evidence=evidence, facts={"seed": str(seed)}, command=shlex.join(sys.argv))
+    findings, cards = checked(audit_all(evidence, audits=chosen, seed=seed, settings=tables), evidence)
+    for line in itertools.chain.from_iterable(map(lines, cards)):
+        _line(line)
+    sheet = sheet_of(
+        evidence.on("test").cohort,
+        evidence=evidence,
+        facts={"seed": str(seed)},
+        command=shlex.join(["rightreasons", *sys.argv[1:]]),
+    )
+    sheet = sheet.model_copy(update={"preflight": tuple(cards)})
     sheet.save(out)
     save_findings(findings, out)
     title = f"Audit of {evidence.card.name}"
-    return findings, write(findings, out / "report.html", title=title, subtitle=f"{predictions}", sheet=sheet)
+    page = write(findings, out / "report.html", title=title, subtitle=f"{predictions}", sheet=sheet)
+    sealed(out, inputs=_files(predictions=predictions))
+    return findings, page
+
+
+def _files(**given: Path | None) -> dict[str, Path]:
+    """Those of the given inputs that are a file, by what they are."""
+    return {what: path for what, path in given.items() if path is not None and path.is_file()}
 
 
 def _audits(given: str | None) -> tuple[str, ...]:
@@ -717,6 +939,8 @@ def _audits(given: str | None) -> tuple[str, ...]:
 
 def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options: Any) -> dict[str, dict[str, Any]]:
     """For each audit, those of the options that it knows and that are not its defaults, and what `--set` says."""
+    from rightreasons.study.keywords import refuse_wrong_types
+
     found: dict[str, dict[str, Any]] = {}
     for name in chosen:
         module = families.member("audits", name)
@@ -732,6 +956,7 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
         module = families.member("audits", audit)
         families.resolve({setting: None}, module.measure, module.conclude, where=f"audit {audit!r}")
         found[audit][setting] = _value(value)
+        refuse_wrong_types({setting: found[audit][setting]}, module.measure, module.conclude, where=f"--set {audit}:")
     return found
 
 
@@ -747,6 +972,7 @@ def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int,
 def _mitigation_settings(method: str, given: list[str] | None, shared: dict[str, Any]) -> dict[str, Any]:
     """Settings of a mitigation, refused before anything is loaded."""
     from rightreasons.mitigations import RUNNING
+    from rightreasons.study.keywords import refuse_wrong_types
 
     module = families.member("mitigations", method)
     known = [key for key in families.settings_of(module.mitigate) if key not in ("references", *RUNNING)]
@@ -757,6 +983,7 @@ def _mitigation_settings(method: str, given: list[str] | None, shared: dict[str,
             raise SettingError(f"--set {text!r} is not setting=value")
         families.refuse_unknown([key], known, f"mitigation {method!r}")
         settings[key] = _value(value)
+    refuse_wrong_types(settings, module.mitigate, where=f"--set {method}:")
     brought = shared.get("checkpoint") is not None
     if brought and module.STARTS == "start" and "start" not in settings:
         raise SettingError(

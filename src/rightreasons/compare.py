@@ -38,7 +38,10 @@ class Side:
     def read(cls, path: str | os.PathLike[str], name: str | None = None) -> Side:
         """A folder that `audit` or `sweep` wrote, a folder of evidence, or a single finding (.json)."""
         place = Path(path)
-        evidence = [folder for folder in (place, place / "evidence") if (folder / "zarr.json").is_file()]
+        evidence = []
+        for folder in (place, place / "evidence"):
+            if (folder / "zarr.json").is_file():
+                evidence.append(folder)
         if place.suffix == Finding.SUFFIX:
             findings = [Finding.read(place)]
         elif evidence and not (place / "findings").is_dir():
@@ -50,11 +53,14 @@ class Side:
 
 def sides(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> tuple[Side, Side]:
     """Both sides, named by the parts of their paths that differ."""
-    first, second = (Path(path).resolve().parts for path in (before, after))
+    first = Path(before).resolve().parts
+    second = Path(after).resolve().parts
     while first and second and first[-1] == second[-1] and first != second:
         first, second = first[:-1], second[:-1]
     shared = next((k for k, (a, b) in enumerate(zip(first, second)) if a != b), min(len(first), len(second)))
-    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in (first, second)]
+    names = []
+    for parts in (first, second):
+        names.append("/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1])
     return Side.read(before, names[0]), Side.read(after, names[1])
 
 
@@ -168,8 +174,10 @@ def _same_rows(before: Evidence, after: Evidence) -> Check:
 def _overview(both: Matched, names: tuple[str, str]) -> Finding:
     changed = [(a, b) for a, b in both.pairs if a.headline != b.headline]
     lines = [_first_estimates(a, b) for a, b in both.pairs]
-    lines += [Compared((f.name, f.attribute, f.headline, "–"), _estimate(f), None, None) for f in both.only_before]
-    lines += [Compared((f.name, f.attribute, "–", f.headline), None, _estimate(f), None) for f in both.only_after]
+    for f in both.only_before:
+        lines.append(Compared((f.name, f.attribute, f.headline, "–"), _estimate(f), None, None))
+    for f in both.only_after:
+        lines.append(Compared((f.name, f.attribute, "–", f.headline), None, _estimate(f), None))
     table = comparison_table(
         title="Verdicts and first estimates",
         caption=f"What each audit says of {names[0]} and of {names[1]}; different verdicts are marked. The difference of the "
@@ -180,7 +188,8 @@ def _overview(both: Matched, names: tuple[str, str]) -> Finding:
         highlight=[k for k, (a, b) in enumerate(both.pairs) if a.headline != b.headline],
     )
     alone = [f"{f.name} (only {names[0]})" for f in both.only_before]
-    alone += [f"{f.name} (only {names[1]})" for f in both.only_after]
+    for f in both.only_after:
+        alone.append(f"{f.name} (only {names[1]})")
     complete = Check(id="complete", name="both sides have every finding", passed=not alone, note=", ".join(alone))
     return Finding(
         name=OVERVIEW,
@@ -228,7 +237,10 @@ def _difference(before: Finding, after: Finding, names: tuple[str, str]) -> Find
         reasons = zip(names, (before.not_run, after.not_run), strict=True)
         return Finding(**about, not_run="; ".join(f"{name}: {reason}" for name, reason in reasons if reason))
     lines = _estimate_by_estimate(before, after)
-    estimates = [_changed(line.before, line.after) for line in lines if line.before is not None and line.after is not None]
+    estimates = []
+    for line in lines:
+        if line.before is not None and line.after is not None:
+            estimates.append(_changed(line.before, line.after))
     return Finding(
         **about,
         sentence=_sentence(before, after, names),
@@ -312,13 +324,20 @@ def _sentence(before: Finding, after: Finding, names: tuple[str, str]) -> str:
 
 def _checks(before: Finding, after: Finding, names: tuple[str, str]) -> list[Check]:
     keys = sorted({*before.settings, *after.settings})
-    changed = [key for key in keys if before.settings.get(key) != after.settings.get(key)]
-    settings = [f"{key}: {before.settings.get(key)} and {after.settings.get(key)}" for key in changed]
+    changed = []
+    for key in keys:
+        if before.settings.get(key) != after.settings.get(key):
+            changed.append(key)
+    settings = []
+    for key in changed:
+        settings.append(f"{key}: {before.settings.get(key)} and {after.settings.get(key)}")
     same_rows = (before.n_rows, before.cohort) == (after.n_rows, after.cohort)
     rows, failed = [], []
     for name, finding in zip(names, (before, after), strict=True):
         rows.append(f"{name}: {finding.n_rows} rows of {finding.cohort}")
-        failed += [f"{name}: {check.name}" for check in finding.checks if check.passed is False]
+        for check in finding.checks:
+            if check.passed is False:
+                failed.append(f"{name}: {check.name}")
     return [
         Check(
             id="settings",
@@ -350,7 +369,10 @@ def _exhibits(lines: Sequence[_EstimateLine], names: tuple[str, str]) -> list[Ex
     )
     first = lines[0].before or lines[0].after
     unit = "" if first is None else first.unit
-    shown = [line for line in lines if line.before and line.after and line.before.unit == line.after.unit == unit]
+    shown = []
+    for line in lines:
+        if line.before and line.after and line.before.unit == line.after.unit == unit:
+            shown.append(line)
     if len(shown) < 2:
         return [table]
     bars = comparison_bars(

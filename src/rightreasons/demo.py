@@ -20,6 +20,7 @@ from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 from rightreasons.remedy import own_finding, remedy
 from rightreasons.report import report
+from rightreasons.seal import seal
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study.data_sheet import imbalance, sheet_of
 
@@ -90,7 +91,9 @@ def demo(out: Path, *, seed: int = 0, say: Callable[[str], None] = print) -> tup
     )
     sheet = sheet.model_copy(update={"imbalance": learnt})
     sheet.save(out)
-    return findings, report(findings, out / "report.html", title=TITLE, subtitle=SUBTITLE, sheet=sheet)
+    page = report(findings, out / "report.html", title=TITLE, subtitle=SUBTITLE, sheet=sheet)
+    seal(out, inputs={})
+    return findings, page
 
 
 def _train(
@@ -141,8 +144,12 @@ def _family(out: Path, seed: int) -> list[Finding]:
     grid = list(itertools.product(range(seed, seed + SEEDS), SCALES))
     places = [out / "family" / f"s{s}{scale:+g}" for s, scale in grid]
     if not all((place / "model.json").exists() for place in places):
-        starts = [Classifier.load(**{**TINY, "classes": world.classes}, rng=task_rng(s, "starting weights")) for s, _ in grid]
-        settings = [{"attribute": world.attributes[0], "scale": scale, "hidden": (16,), **TINY_TRAINING} for _, scale in grid]
+        starts = []
+        for s, _ in grid:
+            starts.append(Classifier.load(**{**TINY, "classes": world.classes}, rng=task_rng(s, "starting weights")))
+        settings = []
+        for _, scale in grid:
+            settings.append({"attribute": world.attributes[0], "scale": scale, "hidden": (16,), **TINY_TRAINING})
         rngs = [task_rng(s, "family") for s, _ in grid]
         for place, model in zip(places, gradient_scaling.together(starts, world, settings, rngs=rngs), strict=True):
             if isinstance(model, TrainingError):

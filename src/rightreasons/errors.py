@@ -2,6 +2,7 @@
 
 RightReasonsError
 ├── SettingError      a keyword, name or value that no function knows
+│   └── NotTrusted    a name of code that nobody has said may run
 ├── DataError         a manifest, a column or a cohort is not what it must be
 │   └── ImageError    an image cannot be read or does not fit
 ├── ModelError        a network, its head or its layers cannot be used
@@ -19,6 +20,10 @@ class RightReasonsError(Exception):
 
 class SettingError(RightReasonsError, ValueError):
     """A keyword, name or value that no function knows."""
+
+
+class NotTrusted(SettingError):
+    """A name of code that nobody has said may run."""
 
 
 class DataError(RightReasonsError, ValueError):

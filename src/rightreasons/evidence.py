@@ -29,9 +29,12 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
 from rightreasons.head import Head, outputs_for
+from rightreasons.stored import known_format
 
 HELD_OUT = ("audit", "test")  # cohorts from which a model's own fitting rows are left out
 CHUNK_ROWS = 256
+PROBABILITY_TOLERANCE = 1e-3  # printed probabilities are rounded
+FORMAT = 1  # of the folder
 BROUGHT = "arrays of"  # how the fingerprint begins that stands for a model of which only arrays are known
 
 
@@ -77,9 +80,14 @@ class Recipe:
         return cls(quantity, method or "", tuple(sorted(settings.items())))
 
     def __str__(self) -> str:
-        name = f"{self.quantity}@{self.method}" if self.method else self.quantity
+        if self.method:
+            name = f"{self.quantity}@{self.method}"
+        else:
+            name = self.quantity
         inner = ",".join(f"{key}={value}" for key, value in self.settings)
-        return f"{name}({inner})" if inner else name
+        if not inner:
+            return name
+        return f"{name}({inner})"
 
 
 class Evidence:
@@ -111,7 +119,9 @@ class Evidence:
         self._fingerprints: dict[str, str] = attributes["fingerprints"]
         self.card = _card(attributes["card"])
         self.cohorts = tuple(cohorts)
-        self.path = Path(group.store.root) if isinstance(group.store, zarr.storage.LocalStore) else None
+        self.path = None
+        if isinstance(group.store, zarr.storage.LocalStore):
+            self.path = Path(group.store.root)
         self.head = head
         self.training = training
         self.used = used
@@ -137,7 +147,9 @@ class Evidence:
             there.refuse_other_model(card.name, card.model)
             there._update(card, training, frozenset(used))
             return there
-        store: Any = _Memory() if path is None else str(path)
+        store: Any = _Memory()
+        if path is not None:
+            store = str(path)
         if path is not None:
             folder = Path(path)
             _save_used(folder, used)
@@ -146,7 +158,7 @@ class Evidence:
             if training is not None:
                 training.save(folder / "training.parquet")
         # The group is written last: a folder with zarr.json is whole.
-        group = zarr.open_group(store, mode="a", attributes={"card": _json(card), "fingerprints": {}})
+        group = zarr.open_group(store, mode="a", attributes={"format": FORMAT, "card": _json(card), "fingerprints": {}})
         return cls(group, {}, head, training, frozenset(used))
 
     @classmethod
@@ -156,10 +168,17 @@ class Evidence:
             raise EvidenceError(f"no evidence in {folder}: extract it first")
         group = zarr.open_group(str(folder), mode="a")
         stored: dict[str, Any] = group.attrs.asdict()
+        known_format(stored.get("format"), FORMAT, folder, error=EvidenceError)
         names = stored["fingerprints"]
-        cohorts = {name: Cohort.read(folder / "cohorts" / f"{name}.parquet", name=name) for name in names}
-        head = Head.from_arrays(dict(np.load(folder / "head.npz"))) if (folder / "head.npz").exists() else None
-        training = Cohort.read(folder / "training.parquet", name="train") if (folder / "training.parquet").exists() else None
+        cohorts = {}
+        for name in names:
+            cohorts[name] = Cohort.read(folder / "cohorts" / f"{name}.parquet", name=name)
+        head = None
+        if (folder / "head.npz").exists():
+            head = Head.from_arrays(dict(np.load(folder / "head.npz")))
+        training = None
+        if (folder / "training.parquet").exists():
+            training = Cohort.read(folder / "training.parquet", name="train")
         return cls(group, cohorts, head, training, frozenset(np.load(folder / "used.npz")["ids"].tolist()))
 
     def refuse_other_model(self, name: str, fingerprint: str) -> None:
@@ -193,7 +212,10 @@ class Evidence:
         classes : the label value of every column of `logits`; the cohort's own classes by default
         card : what else is known of the model, as in `Card`, such as `target`, the column that it predicts
         """
-        by_name = {"": (cohort, arrays)} if isinstance(cohort, Cohort) else {key: (cohort[key], arrays[key]) for key in cohort}
+        if isinstance(cohort, Cohort):
+            by_name = {"": (cohort, arrays)}
+        else:
+            by_name = {key: (cohort[key], arrays[key]) for key in cohort}
         first, _ = next(iter(by_name.values()))
         values = tuple(classes if classes is not None else first.classes)
         about = Card(name=name, classes=values, model=f"{BROUGHT} {name}", **card)
@@ -208,31 +230,15 @@ class Evidence:
 
     @classmethod
     def from_predictions(cls, path: str | os.PathLike[str], *, name: str | None = None, **columns: Any) -> Evidence:
-        """Evidence from a table of predictions: id, label, attribute …, and `p` (of the last class) or `p_<class>` for each.
+        """Evidence from a table of predictions: id, label, attribute …, and `p_<class>` for each class.
 
-        Keywords are those of `Cohort.read`; no image column is needed.
+        Of two classes one column is enough. `p` alone is the probability of the larger of two numbers, such as 0 and 1; where
+        classes are words it does not say whose it is and is refused. Keywords are those of `Cohort.read`; no image column is
+        needed.
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
-        parts = cohort.schema.columns()  # a column that plays a part, such as an attribute p_site, is no prediction
-        present = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
-        wanted = [f"p_{c}" for c in cohort.classes]
-        if "p" in present:
-            if len(cohort.classes) != 2:
-                raise DataError(
-                    f"column 'p' needs two classes, and {cohort.label_name!r} has {list(cohort.classes)}: give p_<class>"
-                )
-            second = _probabilities(cohort, "p", path)
-            p = np.stack([1 - second, second], axis=1)
-            classes: list[Any] = list(cohort.classes)
-        elif all(w in present for w in wanted):
-            extra = [c for c in present if c not in wanted]
-            p = np.stack([_probabilities(cohort, c, path) for c in [*wanted, *extra]], axis=1)
-            classes = [*cohort.classes, *(c.removeprefix("p_") for c in extra)]
-        else:
-            raise DataError(
-                f"{path} has no predictions: a column 'p' or the columns {', '.join(wanted)} expected, found {present}"
-            )
-        bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < 1e-3))
+        p, classes = _predicted(cohort, path)
+        bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < PROBABILITY_TOLERANCE))
         if bad.any():
             row = int(bad.argmax())
             raise DataError(
@@ -245,7 +251,9 @@ class Evidence:
     # ---- reading ------------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        listed = [f"{name} ({len(cohort)} rows): {self._listed(name)}" for name, cohort in self._cohorts.items()]
+        listed = []
+        for name, cohort in self._cohorts.items():
+            listed.append(f"{name} ({len(cohort)} rows): {self._listed(name)}")
         return f"<Evidence of {self.card.name}: {'; '.join(listed) or 'empty'}>"
 
     def _repr_html_(self) -> str:
@@ -382,7 +390,9 @@ class Evidence:
     def begun(self, cohort: str, name: str) -> zarr.Array | None:
         """The array of a recipe, finished or not; None where it was never begun."""
         group, key = self._cohort_group(cohort), _key(str(Recipe.parse(name)))
-        return self._writable(group, key) if key in group else None
+        if key not in group:
+            return None
+        return self._writable(group, key)
 
     def unfinished(self, cohort: str, names: Iterable[str]) -> dict[str, zarr.Array | None]:
         """Those of the named arrays that are not finished: what has been begun of each, None where nothing has."""
@@ -424,7 +434,10 @@ class Evidence:
                 _save_used(self.path, used)
 
     def _cohort_group(self, cohort: str) -> zarr.Group:
-        group = self._group[cohort] if cohort in self._group else self._group.create_group(cohort)
+        if cohort in self._group:
+            group = self._group[cohort]
+        else:
+            group = self._group.create_group(cohort)
         if not isinstance(group, zarr.Group):
             raise EvidenceError(f"{cohort!r} in {self.path} is not a group of arrays")
         return group
@@ -474,8 +487,9 @@ class View:
         """
         stored = self.evidence.array(self.name, array)
         size = stored.chunks[0] * chunks
-        ordered = bool((np.diff(self._rows) > 0).all())
-        cuts = np.searchsorted(self._rows, np.arange(0, stored.shape[0] + size, size)) if ordered else [0, len(self)]
+        cuts = np.array([0, len(self)])
+        if (np.diff(self._rows) > 0).all():
+            cuts = np.searchsorted(self._rows, np.arange(0, stored.shape[0] + size, size))
         for start, stop in pairwise(cuts):
             if stop > start:
                 rows = self._rows[start:stop]
@@ -513,7 +527,9 @@ class View:
         cohort, label, values = self.cohort, self.label, self[array].astype(np.float64)
         if cohort.case is None:
             return cohort, label, values
-        named = [f"={name}" if name else str(row) for row, name in enumerate(cohort.case)]
+        named = []
+        for row, name in enumerate(cohort.case):
+            named.append(f"={name}" if name else str(row))
         first, case = np.unique(named, return_index=True, return_inverse=True)[1:]
         mixed = label != label[first][case]
         if mixed.any():
@@ -555,13 +571,18 @@ def as_outputs(codes: np.ndarray, values: Sequence[Any], classes: Sequence[Any])
 
 def missing_chunks(array: zarr.Array) -> np.ndarray:
     """Numbers of the row chunks that have not been written."""
-    total = -(-array.shape[0] // array.chunks[0]) if array.shape[0] else 0
+    total = 0
+    if array.shape[0]:
+        total = -(-array.shape[0] // array.chunks[0])
     store = array.store_path.store
     if isinstance(store, zarr.storage.LocalStore):
         folder = Path(store.root) / array.store_path.path / "c"
         rest = Path(*["0"] * (array.ndim - 1))
         # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
-        named = [p for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+        if folder.is_dir():
+            named = [p for p in folder.iterdir() if p.name.isdigit()]
+        else:
+            named = []
         done = {int(p.name) for p in named if (p / rest).is_file()}
     else:
         # zarr counts the keys that begin like this array's, which are also those of `logits@…` for `logits`.
@@ -609,14 +630,58 @@ def _checked(values: np.ndarray, name: str, cohort: Cohort, classes: Sequence[An
     return values
 
 
+def _predicted(cohort: Cohort, path: str | os.PathLike[str]) -> tuple[np.ndarray, list[Any]]:
+    """(n, C) probabilities and the class of each column."""
+    parts = cohort.schema.columns()  # a column that plays a part, such as an attribute p_site, is no prediction
+    present = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
+    classes = list(cohort.classes)
+    wanted = [f"p_{c}" for c in classes]
+    named = {c: _probabilities(cohort, c, path) for c in wanted if c in present}
+    if "p" in present:
+        named = _with_bare(named, cohort, path)
+    if len(classes) == 2 and len(named) == 1:
+        (only,) = named
+        other = wanted[1 - wanted.index(only)]
+        named[other] = 1 - named[only]
+    if not wanted or not all(w in named for w in wanted):
+        raise DataError(f"{path} has no predictions: a column 'p' or the columns {', '.join(wanted)} expected, found {present}")
+    extra = [] if "p" in present else [c for c in present if c not in wanted]
+    columns = [*(named[w] for w in wanted), *(_probabilities(cohort, c, path) for c in extra)]
+    return np.stack(columns, axis=1), [*classes, *(c.removeprefix("p_") for c in extra)]
+
+
+def _with_bare(named: Mapping[str, np.ndarray], cohort: Cohort, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The column `p` under the name of its class; refused where it does not say whose it is, or contradicts named ones."""
+    classes = list(cohort.classes)
+    if len(classes) != 2:
+        raise DataError(f"column 'p' needs two classes, and {cohort.label_name!r} has {classes}: give p_<class>")
+    first, last = (f"p_{c}" for c in classes)
+    if any(isinstance(c, str) for c in classes):
+        raise DataError(
+            f"{path}: column 'p' does not say whose probability it is, of {classes[0]!r} or of {classes[1]!r}: "
+            f"rename it to {first} or {last}"
+        )
+    bare = _probabilities(cohort, "p", path)
+    for column, expected in ((last, bare), (first, 1 - bare)):
+        off = np.abs(named.get(column, expected) - expected) > PROBABILITY_TOLERANCE
+        if off.any():
+            row = int(off.argmax())
+            raise DataError(
+                f"{path}, row {row + 1}: column 'p' is {bare[row]:g} and {column} {named[column][row]:g}, which contradict each "
+                f"other ('p' is of class {classes[1]}; {int(off.sum())} such rows): leave one of them out"
+            )
+    return {last: bare, first: 1 - bare}
+
+
 def _probabilities(cohort: Cohort, column: str, path: str | os.PathLike[str]) -> np.ndarray:
-    numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64)
+    numbers = pd.to_numeric(pd.Series(cohort.column(column)), errors="coerce").to_numpy(dtype=np.float64, copy=True)
+    numbers[~np.isfinite(numbers)] = np.nan
     if np.isnan(numbers).any():
         row = int(np.isnan(numbers).argmax())
         cell = str(cohort.column(column)[row])
         raise DataError(
-            f"{path}, row {row + 1}: {column} is {cell!r}, and a probability between 0 and 1 is expected "
-            f"({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
+            f"{path}, row {row + 1}: {column} is {cell!r}, and a probability between 0 and 1 is expected, with a decimal "
+            f"point ({int(np.isnan(numbers).sum())} such rows): fill it in or leave the row out"
         )
     return numbers
 

@@ -42,6 +42,7 @@ from rightreasons.findings import (
 )
 from rightreasons.progress import track
 from rightreasons.report import report
+from rightreasons.report.attributes import uneven_lines
 from rightreasons.report.figures import draw
 from rightreasons.report.standalone import standalone
 
@@ -124,7 +125,8 @@ def estimates(findings: Iterable[Finding]) -> pd.DataFrame:
     for f in findings:
         about = {"finding": f.name, "audit": f.audit, "model": f.model, "cohort": f.cohort, "attribute": f.attribute}
         about["verdict"] = f.headline
-        rows += [{**about, "estimate": e.name, **e.model_dump(exclude={"name"})} for e in f.estimates]
+        for e in f.estimates:
+            rows.append({**about, "estimate": e.name, **e.model_dump(exclude={"name"})})
     return pd.DataFrame(rows, columns=None if rows else ["finding", "estimate", *Estimate.model_fields])
 
 
@@ -132,7 +134,8 @@ def checks(findings: Iterable[Finding]) -> pd.DataFrame:
     """One row for every check of every finding."""
     rows = []
     for f in findings:
-        rows += [{"finding": f.name, "check": check.name, **check.model_dump(exclude={"name"})} for check in f.checks]
+        for check in f.checks:
+            rows.append({"finding": f.name, "check": check.name, **check.model_dump(exclude={"name"})})
     return pd.DataFrame(rows, columns=["finding", "check", "passed", "decides", "note"])
 
 
@@ -141,7 +144,8 @@ def frame(exhibit: Exhibit) -> pd.DataFrame:
     if isinstance(exhibit, Table):
         return _columns_of(exhibit)
     if isinstance(exhibit, Scatter):
-        columns = {"x": exhibit.x, "y": exhibit.y, "label": exhibit.label, "group": exhibit.group}
+        names = ("x", "x_low", "x_high", "y", "y_low", "y_high", "label", "group")
+        columns = {name: getattr(exhibit, name) for name in names}
         return pd.DataFrame({name: list(values) for name, values in columns.items() if values})
     if isinstance(exhibit, Bars):
         return pd.DataFrame(_rows_of_bars(exhibit))
@@ -185,7 +189,10 @@ def _columns_of(exhibit: Table) -> pd.DataFrame:
     """A column whose cells have intervals becomes three: the value, its low and its high."""
     columns: dict[str, list[Any]] = {}
     for k, column in enumerate(exhibit.columns):
-        name = column if column not in columns else f"{column} ({k + 1})"
+        if column not in columns:
+            name = column
+        else:
+            name = f"{column} ({k + 1})"
         cells = [row[k] for row in exhibit.rows]
         columns[name] = [cell.value if isinstance(cell, Cell) else cell for cell in cells]
         if any(isinstance(cell, Cell) for cell in cells):
@@ -392,7 +399,9 @@ def model_card(findings: Sequence[Finding], sheet: Sheet | None = None) -> str:
     for f in ran:
         for check in f.checks:
             if check.passed is False:
-                note = f": {_md(check.note)}" if check.note else ""
+                note = ""
+                if check.note:
+                    note = f": {_md(check.note)}"
                 failed.append(f"- {_md(f.name)}: {_md(check.name)}{note}")
     if failed:
         parts += ["### Conditions that are not met", *failed]
@@ -410,14 +419,30 @@ def _case_lines(judged: Sequence[Case]) -> list[str]:
     for case in judged:
         verdict = f"**{_md(str(case.verdict))}**"
         rows.append((_md(case.model), _md(case.attribute), verdict, f"{case.score:.2f}", _md(case.sentence)))
-    if rows:
-        return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows)]
-    return []
+    if not rows:
+        return []
+    return [_grid(("model", "attribute", "verdict", "score", "in a sentence"), rows), *_unevenness_lines(judged)]
+
+
+def _unevenness_lines(judged: Sequence[Case]) -> list[str]:
+    """Which unevenness it is, and what to do about each kind that is there."""
+    rows = []
+    for case in judged:
+        for line in uneven_lines(case):
+            about = (case.model, case.attribute, line.kind, line.number, line.word, line.todo)
+            rows.append(tuple(_md(text) for text in about))
+    if not rows:
+        return []
+    return ["### Which unevenness is it?", _grid(("model", "attribute", "kind", "estimate", "is it there?", "what to do"), rows)]
 
 
 def _asked(finding: Finding) -> tuple[str, ...]:
-    first = finding.estimates[0] if finding.estimates else None
-    rows = "" if finding.n_rows is None else str(finding.n_rows)
+    first = None
+    if finding.estimates:
+        first = finding.estimates[0]
+    rows = ""
+    if finding.n_rows is not None:
+        rows = str(finding.n_rows)
     return _md(finding.name), _md(finding.question), _md(finding.headline), _md(str(first)) if first else "", rows
 
 

@@ -1,7 +1,7 @@
 """Name to member: the file's name is the method's name.
 
 A family is a package folder (`audits`, `attributions`, `mitigations`, …); a member is a module in it whose name does not
-begin with an underscore. A dotted name is a user's own module and is imported as it stands.
+begin with an underscore. A dotted name is a user's own module, which is imported as it stands once it is trusted (`trust`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,58 @@ import difflib
 import functools
 import importlib
 import inspect
+import math
+import numbers
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar, get_type_hints
 
+from rightreasons import trust
 from rightreasons.errors import SettingError
 
 R = TypeVar("R")
+V = TypeVar("V")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """What a number may be: from `least` to `most`, or between them where `open` says so."""
+
+    least: float
+    most: float = math.inf
+    open: bool = False
+
+    def allows(self, value: float) -> bool:
+        if self.open:
+            return self.least < value < self.most
+        return self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        if self.open:
+            return f"above {self.least:g}" if self.most == math.inf else f"between {self.least:g} and {self.most:g}"
+        return f"at least {self.least:g}" if self.most == math.inf else f"{self.least:g} to {self.most:,.0f}"
+
+
+LIMITS = {
+    "B": Limit(20, 10_000_000),  # of fewer resamples a percentile interval may leave out its own estimate
+    "level": Limit(0, 1, open=True),
+    "permutations": Limit(19, 10_000_000),  # of fewer no p-value can be 0.05
+    "epochs": Limit(1),
+    "batch": Limit(1),
+    "chunk": Limit(1),
+    "patience": Limit(1),
+    "workers": Limit(1),
+    "threads": Limit(1),
+    "warmup": Limit(0),
+    "weight_decay": Limit(0),
+    "seed": Limit(0),
+    "num_classes": Limit(1),
+    "channels": Limit(1),
+    "lr": Limit(0, open=True),
+    "clip": Limit(0, open=True),
+}
+"""Bounds of numbers that mean the same wherever they are a setting."""
 
 
 def members(family: str) -> tuple[str, ...]:
@@ -30,6 +74,9 @@ def members(family: str) -> tuple[str, ...]:
 def member(family: str, name: str) -> ModuleType:
     """The module behind a name: a file of the family, or a user's own module by its dotted name."""
     if "." in name:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise SettingError(f"{name!r} is no name of a module: give a member of {family} ({', '.join(members(family))})")
+        trust.require(name, name)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -101,10 +148,36 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> No
             raise SettingError(f"{where} has no setting {key!r}; {suggest(key, names)}")
 
 
+def refuse_beyond_limits(given: Mapping[str, Any], where: str = "") -> None:
+    """Raise for the first number that lies outside its `LIMITS`; `where` is what it is a setting of."""
+    for key, value in given.items():
+        if key not in LIMITS or value is None:
+            continue
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise SettingError(f"{where} {key} is {value!r}: give a number, {LIMITS[key]}".strip())
+        if not LIMITS[key].allows(float(value)) or value == math.inf:
+            raise SettingError(f"{where} {key} is {value}: give {LIMITS[key]}".strip())
+
+
+def refuse_bad_seed(seed: Any) -> None:
+    """A seed is a whole number from 0: 1.9 and 1 would be the same seed, and nobody would know."""
+    if not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0:
+        raise SettingError(f"seed is {seed!r}: give a whole number from 0")
+
+
 def accepted(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
     """The part of `settings` that `function` takes as keywords."""
-    names = settings_of(function)
+    return only(settings, settings_of(function))
+
+
+def only(settings: Mapping[str, V], names: Container[str]) -> dict[str, V]:
+    """The part of `settings` with these names."""
     return {key: value for key, value in settings.items() if key in names}
+
+
+def without(settings: Mapping[str, V], names: Container[str]) -> dict[str, V]:
+    """`settings` but for these names."""
+    return {key: value for key, value in settings.items() if key not in names}
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -1,14 +1,21 @@
-"""Files that are whole wherever they are seen: written under another name, flushed to the disk, then renamed."""
+"""Files that are whole wherever they are seen: written under another name, flushed to the disk, then renamed.
+
+What others wrote may be anything: JSON and TOML that cannot be read are one sentence with the path.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from rightreasons.errors import DataError, SettingError
 
 
 @contextmanager
@@ -46,7 +53,58 @@ def write_json(path: str | os.PathLike[str], data: Any) -> Path:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """What `write_json` wrote."""
-    return json.loads(Path(path).read_bytes())
+    data = read_bytes(path)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is no JSON that can be read ({reason(error)}): make it again, or restore it") from error
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """A whole file; a pipe or a device of that name is refused, because reading it may never end."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  a pipe would wait for somebody who writes
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise DataError(f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'pipe or a device'} and not a file")
+        return file.read()
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text that somebody wrote, refused where it is not UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8") from error
+
+
+def parse_toml(text: str, source: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tables of a TOML text; `source` is named in errors."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a bare ValueError
+        raise SettingError(f"{source} is not TOML: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """Why a text cannot be parsed, in few words: Python says "maximum recursion depth exceeded" for a text nested too deeply."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def as_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder to write to, there or not yet; refused before any work where it cannot be one."""
+    target = Path(path)
+    for place in (target, *target.absolute().parents):
+        if place.is_dir():
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise SettingError(
+                    f"nothing can be written to {target}: {place} may not be written by you; choose another folder"
+                )
+            return target
+        if place.exists() or place.is_symlink():
+            raise SettingError(f"nothing can be written to {target}: {place} is a file; choose another folder")
+    return target
 
 
 def _flush(path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rightreasons.case import Case, cases
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
-from rightreasons.files import write
+from rightreasons.files import parse_toml, read_text, write
 from rightreasons.findings import Estimate, Finding, Verdict, as_line, as_xml
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -42,7 +42,10 @@ class _Which(_Table):
         return all(_named(getattr(finding, _FIELD[key]), getattr(self, key)) for key in _FIELD)
 
     def __str__(self) -> str:
-        said = [f"{key} {getattr(self, key)}" for key in _FIELD if getattr(self, key) != "*"]
+        said = []
+        for key in _FIELD:
+            if getattr(self, key) != "*":
+                said.append(f"{key} {getattr(self, key)}")
         return ", ".join(said) or "every finding"
 
 
@@ -67,6 +70,9 @@ class Threshold(_Which):
     def _has_a_bound(self) -> Self:
         if self.at_least is None and self.at_most is None:
             raise ValueError("a threshold needs at_least or at_most")
+        for name, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
+            if bound is not None and math.isnan(bound):
+                raise ValueError(f"{name} is nan, which no number can keep: give a number")
         return self
 
 
@@ -98,12 +104,10 @@ class Policy(_Table):
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Policy:
         try:
-            keys = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            text = read_text(path)
         except OSError as error:
             raise SettingError(f"the policy {str(path)!r} cannot be read: {error.strerror or error}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingError(f"the policy {str(path)!r} is not TOML: {error}") from error
-        return cls.of(keys, str(path))
+        return cls.of(parse_toml(text, f"the policy {str(path)!r}"), str(path))
 
     @classmethod
     def of(cls, keys: dict[str, Any], where: str = "policy") -> Policy:
@@ -132,7 +136,7 @@ def _refuse_unknown(keys: dict[str, Any], kind: type[BaseModel], where: str) -> 
 def _tuples(value: Any) -> Any:
     """TOML's arrays as the tuples that strict fields require, and whole numbers as numbers."""
     if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
+        return tuple(map(_tuples, value))
     if isinstance(value, dict):
         return {key: float(item) if type(item) is int else _tuples(item) for key, item in value.items()}
     return value
@@ -208,9 +212,12 @@ def judge(findings: Iterable[Finding], policy: Policy | None = None) -> Judgemen
         raise DataError("there are no findings to judge; run an audit first")
     verdicts: list[_Said] = []
     if rules.judge != "findings":
-        verdicts += [_Said.of(case) for case in cases(audited)]
+        for case in cases(audited):
+            verdicts.append(_Said.of(case))
     if rules.judge != "cases":
-        verdicts += [_Said.of(f) for f in audited if f.verdict is not None or f.not_run]
+        for f in audited:
+            if f.verdict is not None or f.not_run:
+                verdicts.append(_Said.of(f))
     items = [_verdict(said, rules) for said in verdicts]
     for pattern in rules.required:
         items += _required(pattern, audited)
@@ -235,7 +242,9 @@ class _Said:
 
     @classmethod
     def of(cls, source: Finding | Case) -> _Said:
-        same = {key: getattr(source, key) for key in ("attribute", "model", "verdict", "sentence")}
+        same = {}
+        for key in ("attribute", "model", "verdict", "sentence"):
+            same[key] = getattr(source, key)
         if isinstance(source, Finding):
             return cls(**same, name=source.name, audit=source.audit, not_run=source.not_run)
         return cls(**same, name=" ".join(filter(None, ("case", source.model, source.attribute))), audit="case")

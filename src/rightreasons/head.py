@@ -19,6 +19,8 @@ Kind = Literal["linear", "norm", "activation"]
 NORMS: dict[str, tuple[str, ...]] = {"affine": ("weight", "bias"), "layer": ("weight", "bias"), "rms": ("weight",)}
 """Norms by name, with their arrays: an evaluated BatchNorm is `affine`; `layer` and `rms` need `eps`."""
 
+ARRAYS_OF_LINEAR: tuple[str, ...] = ("weight", "bias")
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:
@@ -39,7 +41,9 @@ class Layer:
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         """(n, in) to (n, out), in the precision of `z`."""
-        arrays = {name: np.asarray(array, dtype=z.dtype) for name, array in self.arrays.items()}
+        arrays = {}
+        for name, array in self.arrays.items():
+            arrays[name] = np.asarray(array, dtype=z.dtype)
         if self.kind == "linear":
             return z @ arrays["weight"].T + arrays["bias"]
         if self.kind == "activation":
@@ -70,6 +74,13 @@ class Head:
             raise ModelError(f"the head reads features of shape (n, {self.d}), found {z.shape}")
         z = z.astype(np.float64 if z.dtype == np.float64 else np.float32, copy=False)
         for layer in self.layers:
+            z = layer(z)
+        return z
+
+    def before_last(self, z: np.ndarray) -> np.ndarray:
+        """(n, d) to (n, k): what the last linear layer reads."""
+        last = max(i for i, layer in enumerate(self.layers) if layer.kind == "linear")
+        for layer in self.layers[:last]:
             z = layer(z)
         return z
 
@@ -153,7 +164,8 @@ class Head:
             return self.layers[0].arrays["weight"], self.layers[0].arrays["bias"]
         weight, bias = np.eye(self.d), np.zeros(self.d)
         for layer in self.layers:
-            w, b = (layer.arrays[name].astype(np.float64) for name in ("weight", "bias"))
+            w = layer.arrays["weight"].astype(np.float64)
+            b = layer.arrays["bias"].astype(np.float64)
             if layer.kind == "linear":
                 weight, bias = w @ weight, w @ bias + b
             else:
@@ -164,7 +176,10 @@ class Head:
 def linear_head(weight: np.ndarray, bias: np.ndarray | None = None) -> Head:
     """A linear head of weight (C, d) and bias (C,); one row is read as the logits (0, z)."""
     weight = np.atleast_2d(np.asarray(weight))
-    bias = np.zeros(len(weight)) if bias is None else np.atleast_1d(np.asarray(bias))
+    if bias is None:
+        bias = np.zeros(len(weight))
+    else:
+        bias = np.atleast_1d(np.asarray(bias))
     if len(weight) == 1:
         weight, bias = np.concatenate([np.zeros_like(weight), weight]), np.concatenate([np.zeros_like(bias), bias])
     return Head((Layer("linear", {"weight": _f32(weight), "bias": _f32(bias)}),))
@@ -177,7 +192,9 @@ def outputs_for(cohort_classes: Sequence[object], classes: Sequence[object]) -> 
     """
     exact = {_plain(value): i for i, value in enumerate(classes)}
     spelled = {str(_plain(value)): i for i, value in enumerate(classes)}
-    outputs = [exact.get(_plain(value), spelled.get(str(_plain(value)))) for value in cohort_classes]
+    outputs = []
+    for value in cohort_classes:
+        outputs.append(exact.get(_plain(value), spelled.get(str(_plain(value)))))
     if None in outputs:
         missing = [value for value, i in zip(cohort_classes, outputs) if i is None]
         raise DataError(
@@ -247,7 +264,7 @@ def _validate(layers: tuple[Layer, ...]) -> None:
             )
         if layer.kind == "activation":
             continue
-        expected = ("weight", "bias") if layer.kind == "linear" else NORMS[layer.name]
+        expected = ARRAYS_OF_LINEAR if layer.kind == "linear" else NORMS[layer.name]
         if set(layer.arrays) != set(expected):
             raise ModelError(f"{what} must have the arrays {expected}, found {tuple(layer.arrays)}")
         weight = layer.arrays["weight"]
@@ -268,10 +285,15 @@ def _f32(array: np.ndarray) -> np.ndarray:
 
 def _plain(value: object) -> object:
     """A label value as a plain Python number or string."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _some(values: Sequence[object], most: int = 12) -> str:
     shown = ", ".join(repr(_plain(value)) for value in list(values)[:most])
-    return f"[{shown}, …] ({len(values)} in all)" if len(values) > most else f"[{shown}]"
+    if len(values) > most:
+        return f"[{shown}, …] ({len(values)} in all)"
+    return f"[{shown}]"

@@ -19,6 +19,7 @@ import numpy as np
 from rightreasons.errors import DataError
 from rightreasons.files import replacing
 from rightreasons.stats.resampling import Interval
+from rightreasons.stored import known_format
 
 M = TypeVar("M")
 FORMAT = 2  # 1 was flat in memory too: such a file is measured again
@@ -49,12 +50,13 @@ def load_measurement(cls: type[M], path: str | Path) -> M:
     """What `save_measurement` wrote."""
     with np.load(path) as stored:
         header = json.loads(str(stored[HEADER]))
-        if header.get("format") != FORMAT:
+        if known_format(header.get("format"), FORMAT, path) != FORMAT:
             raise DataError(f"{path} was measured by an earlier version of rightreasons: run rightreasons sweep or audit again")
         if header["class"] != cls.__qualname__:
             raise DataError(f"{path} holds a {header['class']} and not a {cls.__qualname__}")
         fields = {name: stored[name] for name in stored.files if name != HEADER}
-    fields |= {name: _from_json(value) for name, value in header["fields"].items()}
+    for name, value in header["fields"].items():
+        fields[name] = _from_json(value)
     return _assembled(cls, fields, "")
 
 
@@ -63,7 +65,9 @@ def made_from(path: str | Path) -> dict[str, Any]:
     if not Path(path).exists():
         return {}
     header = _header(path)
-    return dict(header["made_from"]) if header.get("format") == FORMAT else {}
+    if header.get("format") != FORMAT:
+        return {}
+    return dict(header["made_from"])
 
 
 def measured_class(path: str | Path) -> str:
@@ -124,7 +128,10 @@ def _assembled(cls: type[M], fields: Mapping[str, Any], prefix: str) -> M:
 
 def _piece_in(hint: Any) -> Any:
     """The dataclass of a field's annotation, `Gate` or `Gate | None`."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(hint, types.UnionType):
+        options = typing.get_args(hint)
+    else:
+        options = (hint,)
     return next(option for option in options if _is_piece(option))
 
 
@@ -153,8 +160,10 @@ def _to_json(value: Any) -> Any:
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(v) for v in value)
+        return tuple(map(_from_json, value))
     if isinstance(value, dict):
         ((kind, content),) = value.items()
-        return Interval(**content) if kind == "Interval" else {_from_json(k): _from_json(v) for k, v in content}
+        if kind == "Interval":
+            return Interval(**content)
+        return {_from_json(k): _from_json(v) for k, v in content}
     return value

@@ -26,8 +26,11 @@ def grid(shape: Sequence[int], cells: int | Sequence[int]) -> np.ndarray:
     cells : number of cells along every axis, or one number for all; where it does not divide the size the remainder is spread,
         so that cells differ by at most one pixel
     """
-    sides = tuple(int(s) for s in shape)
-    counts = (int(cells),) * len(sides) if isinstance(cells, int | np.integer) else tuple(int(c) for c in cells)
+    sides = tuple(map(int, shape))
+    if isinstance(cells, int | np.integer):
+        counts = (int(cells),) * len(sides)
+    else:
+        counts = tuple(map(int, cells))
     if len(counts) != len(sides):
         raise SettingError(
             f"cells={cells} has {len(counts)} numbers and the image {len(sides)} axes: give one for each, or one for all"
@@ -109,7 +112,10 @@ def _by_centroid(segments: np.ndarray) -> np.ndarray:
 
 def _label_map(labels: np.ndarray | str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
     """The label map as integers, and its affine where the file has one."""
-    values, affine = _read(Path(labels)) if isinstance(labels, str | os.PathLike) else (np.asarray(labels), None)
+    if isinstance(labels, str | os.PathLike):
+        values, affine = _read(Path(labels))
+    else:
+        values, affine = (np.asarray(labels), None)
     if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and not (values == np.round(values)).all()):
         raise DataError(f"an atlas is a map of whole numbers; found {values.dtype} values such as {values.ravel()[:4].tolist()}")
     regions = values.astype(np.int64)
@@ -144,8 +150,14 @@ def _placed(
     target_affine: np.ndarray | None,
 ) -> np.ndarray:
     regions, own = _label_map(labels)
-    affine = own if affine is None else np.asarray(affine)
-    target = regions.shape if shape is None else tuple(int(s) for s in shape)
+    if affine is None:
+        affine = own
+    else:
+        affine = np.asarray(affine)
+    if shape is None:
+        target = regions.shape
+    else:
+        target = tuple(map(int, shape))
     if len(target) != regions.ndim:
         raise DataError(
             f"the atlas has {regions.ndim} axes {regions.shape} and the maps {len(target)} {target}: they must have the same"
@@ -154,7 +166,9 @@ def _placed(
         if target == regions.shape:
             return regions
         # Both cover the same field of view: the centre of every target pixel falls into one atlas pixel.
-        index = [((np.arange(t) + 0.5) * s / t).astype(np.int64) for s, t in zip(regions.shape, target, strict=True)]
+        index = []
+        for s, t in zip(regions.shape, target, strict=True):
+            index.append(((np.arange(t) + 0.5) * s / t).astype(np.int64))
         return regions[np.ix_(*index)]
     to_voxel = np.linalg.inv(affine) @ np.asarray(target_affine)
     return ndimage.affine_transform(regions, to_voxel[:-1, :-1], to_voxel[:-1, -1], output_shape=target, order=0, cval=0)

@@ -19,6 +19,7 @@ from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, interval, resamples, share_interval, task_rng, whole
 
 QUESTION = "What did the mitigation change?"
+WORST_GROUP = "wga"  # the criterion on the card of a mitigation that was selected with the attribute
 HELD_OUT = "What did the mitigation gain on the rows that it held out while tuning?"
 WORST, BALANCED, ACCURACY, GROUP, FLIP = (
     "worst-group accuracy",
@@ -65,7 +66,9 @@ class Pair:
         return groups.group_sizes(self.label, self.attribute)
 
     def group_name(self, group: tuple[Any, Any]) -> str:
-        values = [of[int(code)] if len(of) else code for code, of in zip(group, self.names, strict=True)]
+        values = []
+        for code, of in zip(group, self.names, strict=True):
+            values.append(of[int(code)] if len(of) else code)
         return ", ".join(f"{column} = {value}" for column, value in zip(self.columns, values, strict=True))
 
 
@@ -132,7 +135,10 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
     lines = []
     for k, metric in enumerate(metrics):
         lines.append(_line(metric, once, (drawn[:, 2 * k], drawn[:, 2 * k + 1]), units_per_row * metric.n, level))
-    few = {group: size for group, size in pair.group_sizes.items() if size < SMALLEST_GROUP}
+    few = {}
+    for group, size in pair.group_sizes.items():
+        if size < SMALLEST_GROUP:
+            few[group] = size
     return Comparison(
         lines=tuple(lines),
         rows=rows,
@@ -172,7 +178,7 @@ def remedy(
     attribute : the attribute whose groups are compared; the cohort's first by default
     mitigation : `card["mitigation"]` of the new model
     """
-    comparison = compare(_pair(before, after, attribute), rng=task_rng(seed, "remedy"), B=B)
+    comparison = compare(pair_of(before, after, attribute), rng=task_rng(seed, "remedy"), B=B)
     return finding(
         comparison,
         name=name,
@@ -212,7 +218,10 @@ def finding(
     further: Further = Further(),
 ) -> Finding:
     """A comparison as a finding of the row *remedy*; it describes and gives no verdict."""
-    card = _without_arrays(mitigation) if mitigation else {}
+    if mitigation:
+        card = _without_arrays(mitigation)
+    else:
+        card = {}
     every_setting = dict(settings or {})
     if models.before:
         every_setting["before"] = models.before
@@ -330,7 +339,9 @@ def _plain(number: Interval) -> dict[str, Any]:
 
 
 def _read(data: Mapping[str, Any]) -> Interval:
-    fields: dict[str, Any] = {k: float("nan") if v is None else v for k, v in data.items()}
+    fields: dict[str, Any] = {}
+    for k, v in data.items():
+        fields[k] = float("nan") if v is None else v
     return Interval(**fields)
 
 
@@ -397,7 +408,7 @@ def _mean(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
         return np.asarray(weight @ values[known] / np.where(total > 0, total, np.nan))
 
 
-def _pair(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
+def pair_of(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
     """Both models' decisions on the test rows that they share and that have a label."""
     order = _outputs(before, after)
     rows_before, rows_after = _shared(before.on("test"), after.on("test"))
@@ -512,15 +523,15 @@ def _estimates(comparison: Comparison) -> list[Estimate]:
 
 
 def _checks(comparison: Comparison, card: Mapping[str, Any]) -> list[Check]:
+    left_out = ""
     if comparison.left_out:
         left_out = f"left out of the worst-group accuracy: {comparison.left_out}"
-    else:
-        left_out = ""
     checks = [Check(id="group sizes", name="every group is large enough", passed=not left_out, note=left_out)]
     if card:
         by = str(card.get("selected_by", ""))
         note = f"selected by {by}" if by else ""
-        checks.append(Check(id="selection", name="selected with the attribute", passed="WGA" in by, note=note))
+        by_groups = card.get("criterion") == WORST_GROUP
+        checks.append(Check(id="selection", name="selected with the attribute", passed=by_groups, note=note))
     return checks
 
 

@@ -18,6 +18,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.findings import ROWS, Finding
 from rightreasons.head import Head, Layer
 from rightreasons.stats.resampling import Interval
+from rightreasons.trust import named_in_the_call
 
 
 def check_audit(name: str, **settings: Any) -> Finding:
@@ -28,6 +29,11 @@ def check_audit(name: str, **settings: Any) -> Finding:
     name : a member of `audits/` or a dotted name
     settings : for the run, where the defaults are slow
     """
+    with named_in_the_call(name):
+        return _check_audit(name, settings)
+
+
+def _check_audit(name: str, settings: dict[str, Any]) -> Finding:
     module = families.member("audits", name)
     _expect(isinstance(getattr(module, "QUESTION", None), str), f"{name} has no QUESTION")
     _expect(getattr(module, "ROW", None) in ROWS, f"{name} has no ROW among {', '.join(ROWS)}")
@@ -38,15 +44,14 @@ def check_audit(name: str, **settings: Any) -> Finding:
     _expect(all(isinstance(role, Role) for role in module.roles()), f"{name}.roles() is not a tuple of Role")
     maps = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("maps@", "tokens@"))))
     perturbed = tuple(dict.fromkeys(need.array for need in needs if need.array.startswith(("features@", "change@"))))
-    models = {
-        role: synthetic_evidence(seed=k, maps=maps, perturbed=perturbed)
-        for k, role in enumerate(dict.fromkeys(need.role for need in needs))
-    }
+    models = {}
+    for k, role in enumerate(dict.fromkeys(need.role for need in needs)):
+        models[role] = synthetic_evidence(seed=k, maps=maps, perturbed=perturbed)
     before = {role: _content(evidence) for role, evidence in models.items()}
     first, second = (audit(name, models, seed=3, **settings).finding() for _ in range(2))
     _expect(before == {role: _content(e) for role, e in models.items()}, f"{name} changed the evidence it read")
     _expect(_numbers(first) == _numbers(second), f"{name} gives another answer for the same seed")
-    _expect(Finding.from_json(first.to_json()) == first, f"{name}: the finding does not survive its own JSON")
+    _expect(_numbers(Finding.from_json(first.to_json())) == _numbers(first), f"{name}: the finding does not survive its own JSON")
     known = families.settings_of(module.measure, module.conclude)
     _expect(
         set(first.settings) == set(known), f"{name}: the finding's settings are {sorted(first.settings)}, not {sorted(known)}"
@@ -67,7 +72,8 @@ def check_attribution(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
     settings : for the run, where the defaults do not fit images of 16 x 16 pixels
     """
     # By its name, because this file belongs to the numbers wing and the contract runs networks.
-    shapes: dict[str, tuple[int, ...]] = importlib.import_module("rightreasons.attributions").check_contract(name, **settings)
+    with named_in_the_call(name):
+        shapes: dict[str, tuple[int, ...]] = importlib.import_module("rightreasons.attributions").check_contract(name, **settings)
     return shapes
 
 
@@ -83,7 +89,8 @@ def check_mitigation(name: str, **settings: Any) -> dict[str, str]:
     settings : for the run, where the defaults are slow; epochs are few anyway
     """
     # By its name, because this file belongs to the numbers wing and the contract runs networks.
-    found: dict[str, str] = importlib.import_module("rightreasons.mitigations").check_contract(name, **settings)
+    with named_in_the_call(name):
+        found: dict[str, str] = importlib.import_module("rightreasons.mitigations").check_contract(name, **settings)
     return found
 
 
@@ -149,7 +156,7 @@ def _content(evidence: Evidence) -> dict[str, bytes]:
 
 
 def _numbers(finding: Finding) -> dict[str, Any]:
-    return finding.model_copy(update={"created": "", "seconds": None}).model_dump()
+    return finding.model_copy(update={"created": "", "seconds": None, "versions": {}}).model_dump()
 
 
 def _check_measurement(name: str, module: Any, models: Mapping[str, Evidence], settings: Mapping[str, Any]) -> None:

@@ -97,30 +97,93 @@ def test_the_direction_follows_the_alignment_that_is_given(rng):
     assert value(with_cue, "mean change").value == pytest.approx(-value(against, "mean change").value)
 
 
-def test_without_an_alignment_the_absolute_change_counts(rng):
+def test_without_an_alignment_the_part_that_goes_one_way_counts(rng):
     y, a = rows()
     base = rng.normal(size=N)
     evidence = evidence_of(y, a, base + 1.5 * a, base + 1.5 * (1 - a), training=None)
     finding = run(evidence).finding()
     change = np.abs(expit(base + 1.5 * a) - expit(base + 1.5 * (1 - a)))
-    assert finding.verdict == "shortcut"
-    assert value(finding, "mean change of probability").value == pytest.approx(change.mean())
+    assert finding.verdict == "shortcut" and finding.standing == "intervention"
+    assert finding.estimates[0].name == "change that goes one way"
+    assert finding.estimates[0].value == pytest.approx(change.mean())  # all of it: the cue draws
+    assert value(finding, "fragility").value == pytest.approx(0, abs=1e-12)
     check = next(c for c in finding.checks if "stands for a label" in c.name)
-    assert check.passed is None and "the absolute change is used" in check.note
-    one_way = value(finding, "change that goes one way")
-    assert one_way.value == pytest.approx(change.mean())  # all of it: the cue draws
-    assert "label = 1 with cue = m" in one_way.note and "goes to label = 1 with cue = m" in finding.sentence
+    assert check.passed is None and "the part of the change that goes one way is used" in check.note
+    assert "one way by" in finding.sentence and "(label = 1 with cue = m)" in finding.sentence
 
 
-def test_a_cue_that_disturbs_and_draws_nowhere_is_told_from_one_that_draws():
+def test_a_cue_that_disturbs_and_draws_nowhere_is_fragility_and_no_shortcut():
     y, a = rows(400)
     base = np.random.default_rng(1).normal(size=400)
     push = np.where(np.arange(400) % 2, 1.5, -1.5)  # with the same cue up in one image and down in the next
     finding = run(evidence_of(y, a, base, base + push, training=None)).finding()
-    one_way = value(finding, "change that goes one way")
-    assert finding.estimates[0].low > 0.1 and abs(one_way.value) < 0.05 and one_way.low < 0.02
+    assert finding.verdict == "no evidence" and abs(finding.estimates[0].value) < 0.05
+    assert value(finding, "mean absolute").low > 0.1 and value(finding, "fragility").low > 0.1
+    assert "Answers are fragile" in finding.sentence
     aligned = run(evidence_of(y, a, base, base + push)).finding()
-    assert not [e for e in aligned.estimates if e.name.startswith("change that goes one way")]  # the first estimate says it
+    assert value(aligned, "fragility").low > 0.1 and aligned.verdict == "no evidence"
+
+
+@pytest.mark.parametrize("shift, verdict", [(0.15, "no evidence"), (0.45, "inconclusive"), (2.0, "shortcut")])
+def test_what_goes_one_way_must_reach_a_tenth_and_surely_be_something(shift, verdict):
+    y, a = rows(200)
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=200)
+    noise = 1.0 * rng.normal(size=200)
+    finding = run(evidence_of(y, a, base + shift * a, base + noise + shift * (1 - a), training=None)).finding()
+    assert finding.verdict == verdict, finding.sentence
+    check = next(c for c in finding.checks if c.id == "power")
+    assert check.decides and check.passed is (verdict != "inconclusive")
+
+
+def test_the_direction_is_learnt_on_the_other_half_by_subject():
+    """One subject with many images cannot teach the direction that its own images are judged by."""
+    n = 200
+    y, a = rows(n)
+    subject = np.array(["many"] * 100 + [f"s{i}" for i in range(100)])
+    push = np.where(subject == "many", 2.0, 0.0) * (1 - 2 * a)  # only one subject is drawn
+    m = run(evidence_of(y, a, np.zeros(n), push, training=None, subject=subject)).measurements[0]
+    literal = np.abs(expit(push) - 0.5)
+    assert abs(m.change[:100]).mean() == pytest.approx(literal[:100].mean()) and (m.change[100:] == 0).all()
+    assert m.mean.low <= 0 and run(evidence_of(y, a, np.zeros(n), push, training=None, subject=subject)).verdict != "shortcut"
+
+
+def test_of_four_values_every_step_has_a_direction_of_its_own():
+    n = 400
+    rng = np.random.default_rng(2)
+    levels = np.array(["a", "b", "c", "d"])
+    before, step = rng.integers(0, 4, n), rng.integers(1, 4, n)
+    after = (before + step) % 4
+    drawn = np.array([0.0, 1.5, -1.5, 3.0])  # the second and the fourth value draw up, the third down
+    base, y = rng.normal(size=n), rng.integers(0, 2, n)
+    cohorts = {"test": cohort_of(y, levels[before]), "twin": cohort_of(y, levels[after], "twin")}
+    arrays = {"test": {"logits": base + drawn[before]}, "twin": {"logits": base + drawn[after]}}
+    m = run(Evidence.from_arrays(cohorts, arrays)).measurements[0]
+    assert (m.change >= 0).all() and m.mean.value == pytest.approx(m.absolute.value)
+    assert "rather than" in m.drawn and m.drawn.endswith("and 3 more")
+
+
+def test_twins_whose_attribute_is_not_told_have_the_other_of_two_values(rng):
+    y, a = rows()
+    base = rng.normal(size=N)
+    z, z_twin = base + 1.5 * (2 * a - 1), base + 1.5 * (1 - 2 * a)
+    told, untold = (run(evidence_of(y, a, z, z_twin, twin_cue=cue)).measurements[0] for cue in (None, [None] * N))
+    assert untold.decides == told.decides == "label" and np.allclose(untold.change, told.change)
+    values = np.array(["a", "b", "c"])[np.arange(N) % 3]
+    cohorts = {"test": cohort_of(y, values), "twin": cohort_of(y, [None] * N, "twin")}
+    finding = run(Evidence.from_arrays(cohorts, {"test": {"logits": z}, "twin": {"logits": z_twin}})).finding()
+    assert finding.verdict == "inconclusive" and finding.sentence.startswith(
+        "Only 0 test images have a twin whose attribute is known"
+    )
+
+
+def test_without_any_attribute_the_absolute_change_counts(rng):
+    y, _ = rows()
+    base = rng.normal(size=N)
+    ids = [f"r{i}" for i in range(N)]
+    cohorts = {name: Cohort.from_columns({"id": ids, "label": list(y)}, name=name) for name in ("test", "twin")}
+    finding = run(Evidence.from_arrays(cohorts, {"test": {"logits": base}, "twin": {"logits": base + 1.5}})).finding()
+    assert finding.verdict == "shortcut" and "being drawn cannot be told from being disturbed" in finding.checks[1].note
 
 
 def test_a_change_within_the_tolerance_is_no_shortcut_however_certain(rng):
@@ -132,7 +195,7 @@ def test_a_change_within_the_tolerance_is_no_shortcut_however_certain(rng):
     assert run(evidence_of(y, a, base + 0.03 * a, base + 0.03 * (1 - a)), tolerance=0.0).finding().verdict == "shortcut"
 
 
-@pytest.mark.parametrize("spread, training", [(0.5, "aligned"), (0.05, None)])
+@pytest.mark.parametrize("spread, training", [(0.5, "aligned"), (0.05, None), (1.0, None), (3.0, None)])
 def test_symmetric_noise_between_twins_raises_no_alarm(spread, training):
     alarms = 0
     for seed in range(100):
@@ -243,7 +306,7 @@ def test_several_classes_change_by_half_the_sum_over_them(rng):
     assert m.flips.value == pytest.approx((logits.argmax(1) != twins.argmax(1)).mean())
 
 
-def test_a_continuous_cue_uses_the_absolute_change(rng):
+def test_a_continuous_cue_goes_up_or_down(rng):
     y = np.arange(60) % 2
     value_of = rng.uniform(size=60)
     cohorts = {"test": cohort_of(y, value_of), "twin": cohort_of(y, 1 - value_of, "twin")}
@@ -251,6 +314,7 @@ def test_a_continuous_cue_uses_the_absolute_change(rng):
     finding = run(evidence).finding()
     assert finding.verdict == "shortcut"
     assert "needs bins" in next(c.note for c in finding.checks if "stands for" in c.name)
+    assert "(label = 1 with higher cue)" in finding.sentence
 
 
 def test_groups_say_what_the_cue_was_changed_from_and_to():

@@ -299,7 +299,7 @@ def test_a_head_that_reads_the_cue_is_a_shortcut(file):
     assert finding.verdict == "shortcut"
     assert finding.sentence.startswith("The model relies on cue:") and "border, which removes it" in finding.sentence
     assert finding.estimates[0].row == "reliance" and finding.estimates[0].low > 0.3
-    assert Finding.from_json(finding.to_json()) == finding
+    assert Finding.from_json(finding.to_json()).to_json() == finding.to_json()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from rightreasons import testing
 from rightreasons.audits import audit, short
 from rightreasons.audits.short.encoding import read_values
+from rightreasons.audits.short.judge import weakest
 from rightreasons.audits.short.rows import Question, rows_of
 from rightreasons.audits.short.settings import Settings
 from rightreasons.data.cohort import Cohort
@@ -26,6 +27,7 @@ from rightreasons.stats.resampling import exchange_within_label, p_value, whole
 
 SCALES = (-1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5, 1.0)
 QUICK = {"B": 40, "permutations": 99}
+EASY = {"visible": 1.0, "fewest_models": 5}  # for families that are too small to deny anything
 
 
 def family(
@@ -93,6 +95,10 @@ def with_encoding(m: short.Measurement, value: float) -> short.Measurement:
     return replace(m, encoding=replace(m.encoding, within=replace(m.encoding.within, value=value)))
 
 
+def said(result: short.Result) -> str:
+    return replace(result, context=replace(result.context, name="short")).finding().sentence
+
+
 @pytest.fixture(scope="module")
 def planted() -> short.Result:
     return audit("short", family(), **QUICK)
@@ -118,7 +124,7 @@ def test_a_planted_shortcut_is_called_and_every_number_is_there(planted: short.R
         "Models to choose from",
     ):
         assert title in titles
-    assert Finding.from_json(finding.to_json()) == finding
+    assert Finding.from_json(finding.to_json()).to_json() == finding.to_json()
 
 
 def test_the_papers_statistic_stands_beside_ours(planted: short.Result) -> None:
@@ -126,7 +132,7 @@ def test_the_papers_statistic_stands_beside_ours(planted: short.Result) -> None:
     metric = next(m for m in j.metrics if m.name == "equalised_odds")
     k = j.first.fairness.metrics.index("equalised_odds")
     values = np.array([m.fairness.value[k] for m in j.family.models])[j.family.kept]
-    for strength, test in (("within", metric.test), ("marginal", metric.marginal)):
+    for strength, test in (("within", metric.whole), ("marginal", metric.marginal)):
         expected = spearmanr(
             [getattr(m.encoding, strength).value for m, on in zip(j.family.models, j.family.kept, strict=True) if on], values
         )
@@ -152,16 +158,119 @@ def test_the_permutation_p_equals_a_literal_twin() -> None:
 
 
 def test_unfairness_that_is_no_shortcut_is_said_to_be_there() -> None:
-    result = audit("short", family(use=0.0, noisier=1.5, n=3000, seeds=2), **QUICK)
+    result = audit("short", family(use=0.0, noisier=1.5, n=3000, seeds=2), visible=0.99, coverage=0.4, **QUICK)
     assert result.verdict == "no evidence"
     assert "Unfairness is there" in result.finding().sentence
     assert "does not follow the encoding" in result.finding().sentence
 
 
 def test_no_association_in_training_leaves_nothing_to_exploit() -> None:
-    result = audit("short", family(agreement=0.5, seeds=1), **QUICK)
+    result = audit("short", family(agreement=0.5, seeds=1, n=4000), **QUICK)
+    assert result.judged.family.lead.association.answer == "small"
     assert result.verdict == "no evidence"
     assert "no association to exploit" in result.finding().sentence
+    assert "does not follow the encoding" not in result.finding().sentence
+
+
+def test_an_association_that_few_rows_cannot_rule_out_is_not_known() -> None:
+    result = audit("short", family(agreement=0.5, seeds=1, n=600), **QUICK)
+    assert result.judged.family.lead.association.answer == "not known"
+    assert result.verdict == "inconclusive"
+    assert "known to go with the label in training, or known not to" in result.finding().sentence
+
+
+def test_a_correlation_is_denied_only_where_it_could_have_been_seen() -> None:
+    models = family(use=0.0, seeds=2)
+    measured = [short.measure(e, rng=np.random.default_rng(5), **QUICK) for e in models["sweep"]]
+    strict, lax = (short.conclude({"sweep": measured}, visible=v, rng=np.random.default_rng(0)) for v in (0.3, 0.99))
+    assert strict.verdict == "inconclusive"
+    assert "the smallest |rho| that it could see is" in said(strict)
+    assert "does not follow how strongly" not in said(strict)
+    assert lax.verdict == "no evidence"
+    assert "would have been seen" in said(lax)
+    null = lax.judged.signed.test.null
+    expected = np.quantile(np.abs(null), 0.95) + 0.8416212 * null.std()
+    assert lax.judged.signed.visible == pytest.approx(min(1.0, expected))
+
+
+def with_scales(measured: list[short.Measurement], lean: dict[float, float]) -> list[short.Measurement]:
+    """The models with the lean of their scale instead of their own, the same noise left on it."""
+    found = []
+    for m in measured:
+        value = m.fairness.value.copy()
+        value[-1] = lean[m.scale] + 0.1 * value[-1]
+        found.append(replace(m, fairness=replace(m.fairness, value=value)))
+    return found
+
+
+def test_what_only_amplified_models_do_is_no_call_on_the_tested_one() -> None:
+    """Models that are made to show the attribute come to use it; the baseline and those below it do not."""
+    measured = [short.measure(e, rng=np.random.default_rng(5), **QUICK) for e in family(use=0.0, seeds=3)["sweep"]]
+    forced = with_scales(measured, {s: 0.4 * max(0.0, s) for s in SCALES})
+    result = short.conclude({"sweep": forced}, visible=0.99, rng=np.random.default_rng(0))
+    assert result.judged.signed.whole.p < 0.05
+    assert result.judged.signed.amplified.rho > 0.5
+    assert result.verdict == "no evidence"
+    assert "made to encode it more do lean on it" in said(result)
+
+
+def test_models_that_overshoot_are_not_on_the_removal_side(planted: short.Result) -> None:
+    """Strong reversal shows the attribute the other way round: such a model encodes more than the baseline."""
+    models = list(planted.judged.family.models)
+    at = next(k for k, m in enumerate(models) if m.scale == -1.0)
+    models[at] = with_encoding(models[at], 0.999)
+    family_of = short.conclude({"sweep": models}, rng=np.random.default_rng(0)).judged.family
+    assert planted.judged.family.removal[at]
+    assert not family_of.removal[at]
+    assert not family_of.removal[family_of.scale > 0].any()
+    assert family_of.removal[family_of.is_baseline].all()
+
+
+def test_a_baseline_that_hardly_encodes_the_attribute_leaves_nothing_to_remove(planted: short.Result) -> None:
+    hardly = [with_encoding(m, 0.51) if m.scale <= 0 else m for m in planted.judged.family.models]
+    result = short.conclude({"sweep": hardly}, rng=np.random.default_rng(0))
+    assert result.verdict == "inconclusive"
+    assert "there is something to remove" in said(result)
+
+
+def test_the_case_weighs_a_lean_and_no_correlation(planted: short.Result) -> None:
+    """The first estimate is a share of decisions, with the p that decides: rho says that it is there, not how strong it is."""
+    first = planted.finding().estimates[0]
+    j = planted.judged
+    base, weak = j.family.is_baseline, weakest(j.family)
+    assert first.value == pytest.approx(j.family.disparity[base].mean() - j.family.disparity[weak].mean())
+    assert first.low < first.value < first.high
+    assert first.p == planted.p
+    assert "baseline itself leans by" in planted.finding().sentence
+
+
+def test_a_u_is_an_association_and_its_use_is_seen_along_it() -> None:
+    """Label shares of 48, 6 and 47 per cent over a number have no slope; models that lean along the U are called all the same."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    split = np.repeat(["train", "val", "test"], [1500, 300, 1200])
+    age = rng.uniform(0, 90, n)
+    likely = np.where((age > 30) & (age < 60), 0.06, 0.475)
+    y = (rng.random(n) < np.where(split == "train", likely, 0.5)).astype(int)
+    ids = [f"r{i}" for i in range(n)]
+    cohort = Cohort.from_columns({"id": ids, "label": y, "age": age, "split": split}, attribute=["age"], split="split")
+    bent = np.abs(age - 45) / 22.5 - 1
+    shared, made = rng.normal(size=n), []
+    for scale in (*SCALES, -0.7, -0.35):
+        strength = 1 + scale
+        shown = np.stack([2 * y + rng.normal(size=n), strength * age / 30 + rng.normal(size=n)], axis=1)
+        z = 2 * y - 1 + 0.9 * shared + 0.3 * rng.normal(size=n) + strength * bent
+        arrays = {"features": shown, "logits": np.stack([0 * z, z], axis=1)}
+        settings = {"scale": scale}
+        made.append(
+            Evidence.from_arrays(cohort, arrays, name=f"m{scale}", training=cohort.on("train"), seed=0, settings=settings)
+        )
+    result = audit("short", {"sweep": made}, bound=5.0, fewest_models=5, floor=0.5, **QUICK)
+    association = result.judged.family.lead.association
+    assert association.answer == "there"
+    assert association.sign.tolist() == [0.0, 1.0]
+    assert result.judged.direction.endswith("along no slope")
+    assert result.verdict == "shortcut"
 
 
 def test_a_sweep_that_does_not_move_the_encoding_is_inconclusive() -> None:
@@ -203,7 +312,8 @@ def test_training_and_test_sets_are_crossed_in_a_table(planted: short.Result) ->
     table = short.cross_table(crossed, metric="separation")
     assert table.columns == ("trained on", "AUC on biased", "AUC on even", "separation on biased", "separation on even")
     k = models[0].fairness.metrics.index("separation")
-    assert table.rows[0][3] == pytest.approx(np.mean([m.fairness.value[k] for m in models[:2]]))
+    assert table.rows[0][3].value == pytest.approx(np.mean([m.fairness.value[k] for m in models[:2]]))
+    assert table.rows[0][3].low < table.rows[0][3].value < table.rows[0][3].high
     assert table.rows[1][1] is None
     with pytest.raises(SettingError, match="separations"):
         short.cross_table(crossed, metric="separations")
@@ -220,29 +330,54 @@ def test_use_that_the_performance_needs_may_be_legitimate() -> None:
 @pytest.fixture(scope="module")
 def ages() -> dict[str, short.Result]:
     return {
-        name: audit("short", family(continuous=True, agreement=g, use=u, n=1200), direction=1, **QUICK)
+        name: audit("short", family(continuous=True, agreement=g, use=u, n=1200), direction=1, **EASY, **QUICK)
         for name, g, u in (("biased", 0.85, 1.0), ("balanced", 0.5, 0.0))
     }
 
 
-def test_a_continuous_attribute_is_called_where_it_is_used_and_the_difference_is_significant(
+def test_a_continuous_attribute_is_called_where_it_is_used_and_two_seeds_leave_the_difference_open(
     ages: dict[str, short.Result],
 ) -> None:
     assert ages["biased"].verdict == "shortcut"
     assert ages["balanced"].verdict == "no evidence"
     m = ages["biased"].judged.first
     assert m.encoding.unit == "MAE"
-    assert m.fairness.metrics == ("separation", "independence", "sufficiency", "signed disparity")
+    assert m.fairness.metrics == (
+        "separation", "independence", "sufficiency", "signed disparity", "signed disparity: along the shape",
+    )  # fmt: skip
     assert 0 < m.encoding.within.value < m.encoding.chance
     assert m.encoding.chance <= m.encoding.no_information * 1.05
     assert any(c.id == "one slope" for c in ages["biased"].finding().checks)
     found = short.compare(ages["biased"], ages["balanced"], rng=np.random.default_rng(0), P=999)
     assert found.value > 0.4
-    assert found.p < 0.05
-    assert 0 < found.low < found.value < found.high + 0.3
+    assert found.low < 0 < found.value < found.high  # nine models and two seeds a family are few
+    assert found.replicates == (2, 2)
     same = short.compare(ages["biased"], ages["biased"], rng=np.random.default_rng(0), P=99)
     assert same.low <= 0 <= same.high
     assert same.p > 0.5
+
+
+def coded_the_other_way(m: short.Measurement) -> short.Measurement:
+    """The model, measured with the two values of the attribute exchanged."""
+    f, a = m.fairness, m.association
+    turned = replace(f, value=f.value.copy(), draws=f.draws.copy(), null=f.null.copy())
+    for part in (turned.value, turned.draws, turned.null):
+        part[-1] *= -1
+    return replace(m, fairness=turned, association=replace(a, sign=-a.sign, estimate=-a.estimate))
+
+
+def test_a_difference_does_not_hang_on_how_the_attribute_is_coded(planted: short.Result) -> None:
+    models = planted.judged.family.models
+    even = [replace(m, association=replace(m.association, answer="small", sign=0 * m.association.sign)) for m in models]
+    differences = []
+    for family_of in ((models, even), tuple([coded_the_other_way(m) for m in f] for f in (models, even))):
+        results = [short.conclude({"sweep": f}, rng=np.random.default_rng(0)) for f in family_of]
+        differences.append(short.compare(*results, rng=np.random.default_rng(0), P=99))
+    assert differences[0].value == differences[1].value == pytest.approx(0.0)
+    turned = short.compare(*results, rng=np.random.default_rng(0), P=99, along=-1)
+    assert turned.value == pytest.approx(0.0)
+    with pytest.raises(SettingError, match="no family has"):
+        short.compare(results[1], results[1], rng=np.random.default_rng(0))
 
 
 def test_a_step_of_a_continuous_attribute_gives_odds_ratios(ages: dict[str, short.Result]) -> None:
@@ -258,9 +393,29 @@ def test_families_are_compared_at_equal_encoding(ages: dict[str, short.Result]) 
     values = [m.encoding.within.value for m in ages["biased"].judged.family.models]
     table = short.matched_encoding(ages, [min(values), float(np.median(values)), max(values)])
     assert len(table.rows) == 4
+    assert all(row[4] is None or row[4].low <= row[4].value <= row[4].high for row in table.rows)
     assert sum(row[2] for row in table.rows if row[1] == "biased") == ages["biased"].judged.family.kept.sum()
     with pytest.raises(SettingError, match="rise"):
         short.matched_encoding(ages, [1.0, 1.0])
+
+
+def test_families_stand_beside_each_other_on_one_page(ages: dict[str, short.Result]) -> None:
+    finding = short.across(ages, name="short-families", rng=np.random.default_rng(0))
+    assert finding.verdict is None
+    (difference,) = finding.estimates
+    assert difference.name == "difference in rho, biased less balanced"
+    assert difference.low < difference.value < difference.high
+    assert [x.title for x in finding.exhibits] == [
+        "Families against each other", "Disparity at equal encoding", "Lean at equal encoding", "AUC at equal encoding",
+        "Training sets against test sets",
+    ]  # fmt: skip
+    drawn = finding.exhibits[2]
+    assert set(drawn.group) == {"biased", "balanced"}
+    assert all(low <= y <= high for low, y, high in zip(drawn.y_low, drawn.y, drawn.y_high, strict=True))
+    assert 'class="spreads"' in str(draw(drawn))
+    assert [c.passed for c in finding.checks if c.id == "replicates"] == [False]
+    with pytest.raises(SettingError, match="at least two"):
+        short.across({"biased": ages["biased"]}, name="short-families", rng=np.random.default_rng(0))
 
 
 def test_bins_give_a_continuous_attribute_the_metrics_that_are_gaps() -> None:
@@ -305,6 +460,25 @@ def test_a_readout_with_hidden_layers_reads_what_the_linear_one_reads_and_what_i
     linear, deep = (short.measure(hiding, rng=np.random.default_rng(0), hidden=h, **quick) for h in ((), (16,)))
     assert linear.encoding.within.value < 0.6
     assert deep.encoding.within.value > 0.8
+
+
+def test_a_readout_with_hidden_layers_reads_a_number() -> None:
+    one = family(continuous=True, seeds=1)["sweep"][-1]
+    quick = {"B": 20, "permutations": 19}
+    linear, deep = (short.measure(one, rng=np.random.default_rng(0), hidden=h, **quick) for h in ((), (16,)))
+    assert deep.encoding.unit == "MAE"
+    assert deep.encoding.within.value == pytest.approx(linear.encoding.within.value, rel=0.15)
+
+
+def test_the_gap_of_auc_is_one_of_scores() -> None:
+    one = family(use=1.0)["sweep"][-1]
+    m = short.measure(one, rng=np.random.default_rng(0), of="auc", **QUICK)
+    view = one.on("test")
+    a, score = view.cohort.attribute("trait").values, view["logits"][:, 1]
+    areas = [roc_auc_score(view.cohort.label[a == k], score[a == k]) for k in (0, 1)]
+    k = m.fairness.metrics.index("max_gap")
+    assert m.fairness.value[k] == pytest.approx(max(areas) - min(areas))
+    assert not np.isnan(m.fairness.null[k]).any()
 
 
 def test_the_encoding_has_a_p_by_exchange() -> None:
@@ -355,6 +529,7 @@ def test_models_below_the_floor_are_shown_hollow(planted: short.Result) -> None:
     )
     cloud = next(x for x in result.finding().exhibits if x.title == "Disparity against encoding")
     assert sum(group in cloud.hollow for group in cloud.group) == (~result.judged.family.kept).sum() == 4
+    assert 'class="spreads"' in str(draw(cloud))  # every model with its interval
     marks = [part.split("/>")[0] for part in str(draw(cloud)).split('<g class="cloud"')[1:]]
     assert sum("hollow" in part for part in marks) == 1
 
@@ -403,7 +578,8 @@ def test_a_model_is_picked_from_the_front(planted: short.Result) -> None:
             (j.family.auc > j.family.auc[k]) & (np.abs(j.family.disparity) < np.abs(j.family.disparity[k])) & j.family.kept
         ).any()
     shown = next(x for x in planted.finding().exhibits if x.title == "Models to choose from")
-    assert j.family.models[planted.pick()].model in shown.caption
+    chosen = j.family.models[planted.pick()]
+    assert f"scale {chosen.scale:+.3g}, seed {chosen.seed}" in shown.caption
     with pytest.raises(SettingError, match="larger tolerance"):
         planted.pick(tolerance=-1.0)
 
@@ -412,7 +588,7 @@ def test_what_cannot_run_says_why() -> None:
     models = family(seeds=1)
     with pytest.raises(SettingError, match="direction"):
         audit("short", models, direction=2)
-    with pytest.raises(SettingError, match="no p can reach"):
+    with pytest.raises(SettingError, match="permutations is 5: give 19"):
         audit("short", models, permutations=5)
     with pytest.raises(SettingError, match="max_f1 or argmax"):
         audit("short", models, threshold="half", **QUICK)
@@ -441,7 +617,7 @@ def test_a_constant_decision_leaves_metrics_undefined_with_the_reason() -> None:
     result = audit(
         "short", {**models, "sweep": [*models["sweep"], flat]}, threshold="argmax", floor=0.0, fewest_models=5, **QUICK
     )
-    assert next(t for t in result.judged.metrics if t.name == "separation").test.n == len(models["sweep"])
+    assert next(t for t in result.judged.metrics if t.name == "separation").whole.n == len(models["sweep"])
 
 
 @pytest.mark.slow

@@ -220,7 +220,7 @@ def test_the_scale_moves_the_encoding(tmp_path: Path) -> None:
         settings = {**QUICK, "epochs": 5, "batch": 32, "scale": scale, "hidden": (16,)}
         new = mitigate("gradient_scaling", cnn(), cohort, seed=seed, **settings)
         z = {name: read(new, part, ("features",), threads=1)["features"] for name, part in rows.items()}
-        train, test = (probes.Rows(z[n], rows[n].label, rows[n].attribute("cue").values) for n in ("train", "test"))
+        train, test = (probes.Sample(z[n], rows[n].label, rows[n].attribute("cue").values) for n in ("train", "test"))
         return float(probes.read(train, test, target="global").within_auc.value)
 
     hidden, shown = (np.mean([encoding(scale, seed) for seed in (0, 1)]) for scale in (-0.5, 3.0))

@@ -12,6 +12,8 @@ from digit_worlds import cnn, digits, vit  # noqa: E402
 
 from rightreasons.errors import DataError, SettingError  # noqa: E402
 from rightreasons.mitigations import groupdro  # noqa: E402
+from rightreasons.models._examples import Examples  # noqa: E402
+from rightreasons.models.grouped_rows import grouped  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +27,7 @@ three = digits(three=True)
 
 def batch_of(logits, y, a, weight=None):
     weight = torch.ones(len(y)) if weight is None else torch.as_tensor(weight, dtype=torch.float32)
-    return SimpleNamespace(x=logits, y=torch.as_tensor(y), attributes={"cue": torch.as_tensor(a)}, weight=weight)
+    return SimpleNamespace(x=logits, y=torch.as_tensor(y), attributes={"cue": torch.as_tensor(a)}, weight=weight, epoch=0)
 
 
 def twin_step(q, logits, y, a, levels, step, adjustment, size):
@@ -90,7 +92,7 @@ def test_it_trains_anew_and_leaves_the_old_model_alone(network, world, request):
     told = new.card["mitigation"]
     assert new.card["regime"] == "groupdro"
     assert told["selected_by"] == "validation WGA"
-    assert told["settings"]["step"] == 0.01
+    assert told["settings"]["step"] >= 0.01
     weights = told["chosen"]["group weights"]
     assert len(weights) == len(rows.classes) * len(rows.attribute().levels)
     assert sum(weights.values()) == pytest.approx(1, abs=1e-4)
@@ -125,3 +127,34 @@ def test_what_it_cannot_use_is_refused(cohort):
     gone = (cohort.splits == "train") & (cohort.label == 0) & (cohort.attribute().values == 1)
     with pytest.raises(DataError, match="label=0, cue=1: 0"):
         groupdro.mitigate(start, cohort.select(~gone), rng=np.random.default_rng(0), **QUICK)
+
+
+def test_groups_are_drawn_evenly_and_rows_of_one_group_alike(cohort):
+    rows = grouped(cnn(), cohort.on("train"), None)
+    size = np.bincount(rows.group, minlength=rows.C * rows.A)
+    chances = groupdro.evenly(rows.cohort, rows, size)
+    by_group = np.bincount(rows.group, weights=chances, minlength=len(size))
+    np.testing.assert_allclose(by_group[size > 0], 1.0)
+    order = SimpleNamespace(y=np.zeros(len(rows)), draw=chances / chances.sum(), _rows_of_an_epoch=lambda batch: 8000)
+    drawn = Examples.order(order, 64, 0, 0)
+    share = np.bincount(rows.group[drawn], minlength=len(size))[size > 0] / len(drawn)
+    np.testing.assert_allclose(share, 1 / (size > 0).sum(), atol=0.03)
+    assert (Examples.order(order, 64, 0, 0) == drawn).all()
+    assert (Examples.order(order, 64, 0, 1) != drawn).any()
+
+
+def test_the_weights_of_every_epoch_are_kept_and_survive_a_checkpoint():
+    objective = groupdro.WorstGroups("cue", np.full(4, 5), 2, step=1.0)
+    batch = batch_of(torch.tensor([[3.0, 0.0], [0.0, 3.0]]), [1, 1], [0, 1])
+    for epoch in (0, 0, 1):
+        batch.epoch = epoch
+        objective(STUB, batch)
+    assert len(objective.path) == 2 and objective.path[1] == objective.q.tolist()
+    restored = groupdro.WorstGroups("cue", np.full(4, 5), 2, step=1.0)
+    restored.load_state_dict(objective.state_dict())
+    assert restored.path == objective.path
+
+
+def test_a_short_training_takes_larger_steps():
+    assert groupdro.default_step(10_000) == groupdro.default_step(500) == 0.01
+    assert groupdro.default_step(50) == pytest.approx(0.1)

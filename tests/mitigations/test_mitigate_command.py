@@ -89,3 +89,26 @@ def test_a_brought_checkpoint_must_say_what_it_started_from(folder, tmp_path) ->
     done = CliRunner().invoke(app, ["mitigate", "erm", str(folder / "manifest.csv"), *table, *brought])
     assert isinstance(done.exception, SettingError)
     assert "--set start=fresh" in str(done.exception)
+
+
+def test_auto_tries_the_last_layer_chooses_on_validation_rows_and_reports_all_of_them(folder, tmp_path) -> None:
+    done = _run(folder, "auto", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    finding = next(f for f in Finding.read_all(tmp_path) if f.name == "remedy-auto")
+    (table,) = finding.exhibits
+    methods = {str(row[0]) for row in table.rows}
+    assert methods == {"art_head", "dfr", "refit"}
+    refused = [row for row in table.rows if row[-1]]
+    assert all(row[1] is None for row in refused) and len(refused) < 3
+    wrote = (tmp_path / "model").exists()
+    assert wrote == (finding.checks[0].passed is True)
+    assert ("no model was written" in done.output) == (not wrote)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [("auto", ["--set", "batch=7"], "leave out --set"), ("dfr", ["--train"], "--train goes with auto")],
+)
+def test_auto_takes_no_settings_and_others_take_no_train(folder, tmp_path, method, options, said) -> None:
+    done = _run(folder, method, "--out", str(tmp_path), *options)
+    assert isinstance(done.exception, SettingError) and said in str(done.exception)

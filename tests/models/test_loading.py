@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 from torch import nn  # noqa: E402
 
-from rightreasons.errors import CheckpointError, ModelError, SettingError  # noqa: E402
-from rightreasons.models import loading  # noqa: E402
+from rightreasons.errors import CheckpointError, ModelError, NotTrusted, SettingError  # noqa: E402
+from rightreasons.models import checkpoints, loading  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -153,14 +153,19 @@ def text():
     (tmp_path / "my_lab_nets.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lab_nets", raising=False)
-    made = Classifier.load("my_lab_nets:net", num_classes=5, size=16, width=7)
+    with pytest.raises(NotTrusted, match="--trust my_lab_nets"):
+        Classifier.load("my_lab_nets:net", num_classes=5, size=16, width=7)
+    assert "my_lab_nets" not in sys.modules
+    made = Classifier.load("my_lab_nets:net", num_classes=5, size=16, width=7, trust="my_lab_nets")
     assert (made.C, made.d, made.name) == (5, 7, "my_lab_nets:net")
     made.save(tmp_path / "a")
-    assert Classifier.open(tmp_path / "a").fingerprint == made.fingerprint
-    whole = Classifier.load("my_lab_nets:whole", width=6)
+    with pytest.raises(NotTrusted, match="'my_lab_nets:net' names code"):
+        Classifier.open(tmp_path / "a")
+    assert Classifier.open(tmp_path / "a", trust="my_lab_nets").fingerprint == made.fingerprint
+    whole = Classifier.load("my_lab_nets:whole", width=6, trust="my_lab_nets")
     assert whole.classes == ("a", "b", "c") and whole.d == 6
     whole.save(tmp_path / "b")
-    assert Classifier.open(tmp_path / "b").fingerprint == whole.fingerprint
+    assert Classifier.open(tmp_path / "b", trust="my_lab_nets").fingerprint == whole.fingerprint
     for spec, reason in {
         "my_lab_nets:net": "give size=",
         "my_lab_nets:ned": "did you mean net",
@@ -168,7 +173,7 @@ def text():
         "no_such_lab:net": "no module 'no_such_lab'",
     }.items():
         with pytest.raises(ModelError, match=reason):
-            Classifier.load(spec)
+            Classifier.load(spec, trust=["my_lab_nets", "no_such_lab"])
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_containers_and_prefixes_are_taken_off(
         content = {container: content, "epoch": 3, "optimizer": {"lr": 0.1}}
     torch.save(content, tmp_path / "w.pt")
     net = loading.build("timm:test_resnet", num_classes=3).module
-    assert loading.load_weights(net, loading.read_checkpoint(tmp_path / "w.pt")) == []
+    assert checkpoints.load_weights(net, checkpoints.read_checkpoint(tmp_path / "w.pt")).ignored == []
     assert all(torch.equal(value, state[key]) for key, value in net.state_dict().items())
 
 
@@ -248,12 +253,18 @@ def test_what_a_training_script_adds_is_left_and_named(state: dict[str, torch.Te
         ({"class_to_idx": {"mel": 2, "nv": 0, "bcc": 1}}, ("nv", "bcc", "mel")),
         ({"id2label": {"0": "a", "2": "c", "1": "b"}}, ("a", "b", "c")),
         ({"classes": ["x", "y", "z"]}, ("x", "y", "z")),
-        ({"class_to_idx": {"a": 0, "b": 1}}, (0, 1, 2)),
     ],
 )
 def test_labels_in_the_file_are_used(labels: dict, classes: tuple, state: dict[str, torch.Tensor], tmp_path: Path) -> None:  # type: ignore[type-arg]
     torch.save({"state_dict": state, **labels}, tmp_path / "w.pt")
     assert resnet(checkpoint=tmp_path / "w.pt").classes == classes
+    assert resnet(checkpoint=tmp_path / "w.pt", classes=[7, 8, 9]).classes == (7, 8, 9)
+
+
+def test_labels_of_another_number_than_the_outputs_are_refused(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    torch.save({"state_dict": state, "class_to_idx": {"a": 0, "b": 1}}, tmp_path / "w.pt")
+    with pytest.raises(ModelError, match=r"names the classes 'a', 'b' and timm:test_resnet has 3 outputs"):
+        resnet(checkpoint=tmp_path / "w.pt")
     assert resnet(checkpoint=tmp_path / "w.pt", classes=[7, 8, 9]).classes == (7, 8, 9)
 
 
@@ -287,24 +298,24 @@ def test_a_file_with_code_is_refused_and_not_run(tmp_path: Path, monkeypatch: py
 def test_a_broken_file_is_refused(name: str, state: dict[str, torch.Tensor], tmp_path: Path) -> None:
     path = tmp_path / name
     with pytest.raises(CheckpointError, match="no checkpoint at"):
-        loading.read_checkpoint(path)
+        checkpoints.read_checkpoint(path)
     for content in (b"", b"not weights at all" * 9):
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match=name):
-            loading.read_checkpoint(path)
+            checkpoints.read_checkpoint(path)
     torch.save(state, path) if name == "w.pt" else save_file(state, path)
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(CheckpointError, match=name):
-        loading.read_checkpoint(path)
+        checkpoints.read_checkpoint(path)
 
 
 def test_a_whole_pickled_network_is_refused(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 2), tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match="Python objects"):
-        loading.read_checkpoint(tmp_path / "w.pt")
+        checkpoints.read_checkpoint(tmp_path / "w.pt")
     torch.save({"epoch": 3}, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match=r"holds no weights: found the keys \['epoch'\]"):
-        loading.read_checkpoint(tmp_path / "w.pt")
+        checkpoints.read_checkpoint(tmp_path / "w.pt")
 
 
 @pytest.mark.real_data

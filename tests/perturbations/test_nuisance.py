@@ -85,7 +85,7 @@ def test_more_severity_changes_more(name, pictures):
     )  # black is around these pictures as it is, and even light in them
 
 
-@pytest.mark.parametrize("name", set(ALL) - {"unborder", "periphery", "flatfield", "histogram", "blur", "jpeg"})
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"unborder", "periphery", "flatfield", "histogram", "blur", "jpeg"}))
 def test_another_draw_is_another_change(name, pictures):
     first, second = (ALL[name](pictures, seeded(name, 6, draw), severity=0.6) for draw in (0, 1))
     assert not torch.equal(first, second)

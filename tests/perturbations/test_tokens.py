@@ -12,13 +12,14 @@ from PIL import Image  # noqa: E402
 from rightreasons.attributions import token_influence  # noqa: E402
 from rightreasons.audits import audit, needs_of  # noqa: E402
 from rightreasons.data.cohort import Cohort  # noqa: E402
-from rightreasons.errors import DataError, EvidenceError, ModelError, SettingError  # noqa: E402
+from rightreasons.errors import DataError, EvidenceError, ModelError, NotTrusted, SettingError  # noqa: E402
 from rightreasons.evidence import Evidence  # noqa: E402
 from rightreasons.extraction import extract, recipes  # noqa: E402
 from rightreasons.models.batches import batches  # noqa: E402
 from rightreasons.models.classifier import Classifier  # noqa: E402
 from rightreasons.perturbations import find, seeds  # noqa: E402
 from rightreasons.perturbations.tokens import field_of_view, united  # noqa: E402
+from rightreasons.trust import trusting  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -304,10 +305,11 @@ def test_a_change_that_is_fitted_to_whole_arrays_comes_when_they_are_whole(vit, 
     monkeypatch.syspath_prepend(tmp_path)
     name = "logits@my_fits.shifted(by=2.0)"
     cohorts = {"test": rows.select(np.arange(3)), "audit": rows.select(np.arange(3, 6))}
-    evidence = extract(vit, cohorts, ["features", name], **QUICK)
+    with trusting("my_fits"):
+        evidence = extract(vit, cohorts, ["features", name], **QUICK)
     mean = evidence.on("audit")["features"].mean(0)
     assert np.allclose(evidence[name], evidence.head(evidence["features"] + 2 * mean), atol=1e-5)
-    with pytest.raises(DataError, match=r"reads 'features' of cohort 'audit', and there are test"):
+    with pytest.raises(DataError, match=r"reads 'features' of cohort 'audit', and there are test"), trusting("my_fits"):
         extract(vit, {"test": cohorts["test"]}, [name], **QUICK)
 
 
@@ -320,11 +322,14 @@ def test_an_operator_on_pixels_is_used_by_its_name(vit, rows, tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(tmp_path)
     names = [f"{q}@my_operators.brighter(draw=1,severity=0.25)" for q in ("logits", "features")]
-    evidence = extract(vit, {"test": rows}, names, **QUICK)
+    with pytest.raises(NotTrusted, match="--trust my_operators"):
+        extract(vit, {"test": rows}, names, **QUICK)
+    with trusting("my_operators"):
+        evidence = extract(vit, {"test": rows}, names, **QUICK)
     x = whole(vit, rows)
     by = torch.tensor([(int(s) % 7) / 7 for s in seeds(rows.id, "brighter", 1)]).view(-1, 1, 1, 1)
     changed = ((x / 2 + 0.5 + 0.25 * by).clamp(0, 1) - 0.5) / 0.5
     assert np.allclose(evidence[names[0]], vit.logits(changed).detach(), atol=1e-5)
     assert np.allclose(evidence.head(evidence[names[1]]), evidence[names[0]], atol=1e-5)
-    with pytest.raises(SettingError, match="cannot be used"):
+    with pytest.raises(SettingError, match="cannot be used"), trusting("my_operators"):
         find("my_operators.darker")

@@ -10,10 +10,23 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from rightreasons import case, families
-from rightreasons.case import Sheet
+from rightreasons import families
+from rightreasons.case import Sheet, votes
 from rightreasons.errors import DataError
-from rightreasons.findings import Bars, Check, Curves, Estimate, Finding, Gallery, Heatmap, Picture, Scatter, Table, not_run
+from rightreasons.findings import (
+    Bars,
+    Check,
+    Curves,
+    Estimate,
+    Finding,
+    Gallery,
+    Heatmap,
+    Picture,
+    Scatter,
+    Table,
+    Unevenness,
+    not_run,
+)  # fmt: skip
 from rightreasons.report import page, report, wording
 from rightreasons.report.glossary import glossary
 
@@ -181,7 +194,7 @@ def test_what_did_not_run_says_why_twice_and_rows_without_audits_say_so():
     text = Parsed(render(not_run("n", "n", "Which tokens?", "place", "the model has no tokens"))).text
     assert text.count("Not run: the model has no tokens") == 2
     assert text.count("not looked at") == 4
-    assert "no audit of reliance could tell" in text
+    assert "no audit of reliance could look" in text
 
 
 def first_screen(shown):
@@ -218,7 +231,47 @@ def test_disagreement_and_what_was_withdrawn_stand_on_the_first_screen():
         for name, p in (("sex", 0.001), ("age", 0.045), ("site", 0.9))
     ]
     text = first_screen(render(*several)).text
-    assert "Withdrawn: age" in text and "Which imbalance is harmful" in text and "training rows are not known" in text
+    assert "Withdrawn: age" in text and "All attributes at once" in text and "p, corrected" in text
+
+
+def test_a_chip_says_how_a_finding_counts():
+    closed = [Check(name="a gate is open", passed=False, decides=True)]
+    shown = render(
+        finding("a", audit="plain"),
+        finding("b", "no evidence", audit="sure", standing="guard"),
+        finding("c", "inconclusive", audit="blind", checks=closed),
+    )
+    chips = re.findall(r"<bdi>(\w+)</bdi> <span class=\"chip-word\">([^<]*)</span>", shown)
+    assert dict(chips) == {"plain": "shortcut, overruled", "sure": "no evidence", "blind": "could not look"}
+
+
+def test_several_attributes_stand_in_one_table_with_one_drawing():
+    def told(name, other, verdict, use, within, present):
+        numbers = [
+            Estimate(name=key, id=key, value=v, low=v - 0.01, high=v + 0.01, row="reliance", unit="probability")
+            for key, v in (("use", use), ("use within", within), ("following", use), ("following within", within))
+        ]
+        companion = Unevenness(kind="companion", companion=other, present=present, estimate=numbers[1])
+        kept = () if present is False and verdict == "no evidence" else (companion,)
+        return finding(f"g-{name}", verdict, attribute=name, audit="g", standing="guard", estimates=numbers, unevenness=kept)
+
+    shown = render(
+        told("ward", "scanner", "no evidence", 0.2, 0.01, True),
+        told("scanner", "ward", "shortcut", 0.3, 0.29, False),
+        told("sex", "age", "inconclusive", 0.1, 0.05, None),
+        told("age", "sex", "no evidence", 0.0, 0.0, False),
+    )
+    text = Parsed(shown).text
+    section = text.split("All attributes at once", 1)[1].split("Which unevenness is it?", 1)[0]
+    for words in ("explained by scanner", "both used: scanner and ward", "cannot be told from age", "no evidence of use"):
+        assert words in section, words
+    assert "0.290 [0.280, 0.300]" in section and "use within the others" in section
+    assert shown.count('aria-labelledby="together-title-') == 1
+    unevenness = text.split("Which unevenness is it?", 1)[1].split("All findings", 1)[0]
+    assert "explains it" in unevenness and "cannot be told apart" in unevenness and "both used" in unevenness
+    assert "rightreasons mitigate auto data.csv --attribute scanner --model MODEL" in unevenness
+    alone = Parsed(render(told("ward", "scanner", "no evidence", 0.2, 0.01, True))).text
+    assert "All attributes at once" not in alone and "Which unevenness is it?" in alone
 
 
 def test_the_sheet_gives_group_sizes_and_how_to_do_it_again():
@@ -230,7 +283,15 @@ def test_the_sheet_gives_group_sizes_and_how_to_do_it_again():
         imbalance=(Estimate(name="sex", value=0.62, row="behaviour"),),
     )
     text = Parsed(render(finding(attribute="sex"), sheet=sheet)).text
-    for word in ("y by sex", "abc123", "rightreasons audit study.toml", 'manifest = "data.csv"', "0.620", "harmful"):
+    for word in (
+        "y by sex",
+        "abc123",
+        "rightreasons audit study.toml",
+        'manifest = "data.csv"',
+        "0.620",
+        "Which unevenness",
+        "Balance:",
+    ):
         assert word in text, word
     assert "This page was given no table of group sizes" in Parsed(render(finding())).text
 
@@ -300,7 +361,7 @@ def case_term(shown):
 def test_the_glossary_tells_the_rule_of_the_case():
     said = case_term(render(finding()))
     assert "Audits of behaviour and reliance vote with weight 1, audits of place vote with weight 1/4" in said
-    assert "audits of encoding and remedy have no vote" in said and "a call by an audit of behaviour or reliance" in said
+    assert "audits of encoding and remedy have no vote" in said and "A shortcut needs a call by an audit of reliance" in said
     assert "Findings about encoding and remedy do not change it" in said
 
 
@@ -309,15 +370,15 @@ def test_the_glossary_tells_the_rule_of_the_case():
     [
         ("WEIGHT", {"reliance": 1.0, "place": 0.5}, "audits of place vote with weight 1/2"),
         ("WEIGHT", {"reliance": 1.0, "place": 0.5}, "audits of behaviour, encoding and remedy have no vote"),
-        ("DECIDES", ("reliance",), "a call by an audit of reliance,"),
-        ("MUST_LOOK", "place", "Without an audit of place the case is inconclusive"),
+        ("CALLS", "place", "a call by an audit of place,"),
+        ("ASKS_WHY", "place", "A call by an audit of place says that answers follow"),
         ("PRIOR", 1.0, "(1 + for) / (2 + for + against)"),
         ("COUNTS_ONCE", 0.3, "divided by 0.3"),
     ],
 )
 def test_the_page_says_the_rule_from_its_constants(monkeypatch, constant, value, sentence):
     assert sentence not in case_term(render(finding()))
-    monkeypatch.setattr(case, constant, value)
+    monkeypatch.setattr(votes, constant, value)
     assert sentence in case_term(render(finding()))
 
 

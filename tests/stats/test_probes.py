@@ -8,10 +8,10 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import probes, resampling
-from rightreasons.stats.probes import Rows
+from rightreasons.stats.probes import Sample
 
 
-def planted(strength: float, n: int = 2400, agreement: float = 0.85, seed: int = 0, values: int = 2) -> tuple[Rows, Rows]:
+def planted(strength: float, n: int = 2400, agreement: float = 0.85, seed: int = 0, values: int = 2) -> tuple[Sample, Sample]:
     """Features that always carry the label and carry the attribute with the given strength; halves to fit and to read."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, values, n)
@@ -20,7 +20,11 @@ def planted(strength: float, n: int = 2400, agreement: float = 0.85, seed: int =
     z[:, 0] += 3 * y
     z[:, 1] += strength * a
     h = n // 2
-    return Rows(z[:h], y[:h], a[:h]), Rows(z[h:], y[h:], a[h:])
+    return Sample(z[:h], y[:h], a[:h]), Sample(z[h:], y[h:], a[h:])
+
+
+def columns(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return sample.z, sample.y, sample.a
 
 
 @pytest.mark.parametrize("kind", probes.KINDS)
@@ -44,19 +48,19 @@ def test_the_label_tells_the_attribute_over_all_rows_but_not_within_label() -> N
 
 
 def test_a_global_reading_equals_scikit_learn_on_the_same_answers() -> None:
-    (z, y, a), (tz, ty, ta) = planted(1.0)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(1.0))
     probe = probes.fit(z, a)
-    found = probes.read(Rows(z, y, a), Rows(tz, ty, ta), target="global")
+    found = probes.read(Sample(z, y, a), Sample(tz, ty, ta), target="global")
     assert found.auc.value == pytest.approx(roc_auc_score(ta, probe.score(tz)[:, 1]), abs=1e-12)
     assert found.accuracy.value == pytest.approx(balanced_accuracy_score(ta, probe.predict(tz)), abs=1e-12)
 
 
 def test_a_conditional_reading_is_the_mean_over_labels_of_balanced_accuracies() -> None:
-    (z, y, a), (tz, ty, ta) = planted(1.0)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(1.0))
     expected = [
         balanced_accuracy_score(ta[ty == k], probes.fit(z[y == k], a[y == k], kind="centre").predict(tz[ty == k])) for k in (0, 1)
     ]
-    found = probes.read(Rows(z, y, a), Rows(tz, ty, ta), kind="centre")
+    found = probes.read(Sample(z, y, a), Sample(tz, ty, ta), kind="centre")
     assert found.within_accuracy.value == pytest.approx(np.mean(expected), abs=1e-12)
     assert [accuracy for _, accuracy in found.by_label.values()] == pytest.approx(expected)
     assert (found.auc, found.accuracy) == (None, None)
@@ -79,49 +83,49 @@ def test_three_values_have_their_chance_level() -> None:
 
 
 def test_the_nearest_centre_is_the_nearest() -> None:
-    (z, _, a), (tz, _, _) = planted(1.0, values=3)
+    (z, _, a), (tz, _, _) = map(columns, planted(1.0, values=3))
     centres = np.stack([z[a == k].mean(axis=0) for k in range(3)])
     literal = np.linalg.norm(tz[:, None] - centres[None], axis=2).argmin(axis=1)
     np.testing.assert_array_equal(probes.fit(z, a, kind="centre").predict(tz), literal)
 
 
 def test_a_constant_answer_has_the_accuracy_of_chance() -> None:
-    (z, y, a), (tz, ty, ta) = planted(0.0)
-    found = probes.read(Rows(np.zeros_like(z), y, a), Rows(np.zeros_like(tz), ty, ta))
+    (z, y, a), (tz, ty, ta) = map(columns, planted(0.0))
+    found = probes.read(Sample(np.zeros_like(z), y, a), Sample(np.zeros_like(tz), ty, ta))
     assert found.within_accuracy.value == pytest.approx(0.5)
     assert found.within_auc.value == pytest.approx(0.5)
 
 
 def test_small_values_are_left_out_and_named() -> None:
-    (z, y, a), (tz, ty, ta) = planted(1.0)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(1.0))
     a, ta = a.copy(), ta.copy()
     a[np.flatnonzero((y == 1) & (a == 0))[5:]] = 1
-    found = probes.read(Rows(z, y, a), Rows(tz, ty, ta))
+    found = probes.read(Sample(z, y, a), Sample(tz, ty, ta))
     assert ("label", 1) in found.left_out
     assert found.left_out[(1, 0)].startswith("5 rows to fit")
     assert list(found.by_label) == [0]
-    nothing = probes.read(Rows(z, y, np.zeros_like(a)), Rows(tz, ty, ta))
+    nothing = probes.read(Sample(z, y, np.zeros_like(a)), Sample(tz, ty, ta))
     assert np.isnan(nothing.within_accuracy.value)
     assert nothing.within_accuracy.reason
     assert nothing.is_readable is None
 
 
 def test_rows_without_attribute_are_left_out_and_resamples_still_fit() -> None:
-    (z, y, a), (tz, ty, ta) = planted(2.0)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(2.0))
     ta = ta.copy()
     ta[::7] = -1
     subject = np.arange(1200) // 3
     resamples = resampling.resamples(1200, rng=np.random.default_rng(2), B=200, subject=subject)
-    found = probes.read(Rows(z, y, a), Rows(tz, ty, ta), resamples=resamples)
+    found = probes.read(Sample(z, y, a), Sample(tz, ty, ta), resamples=resamples)
     assert found.n_test == (ta >= 0).sum()
     assert found.within_accuracy.low < found.within_accuracy.value < found.within_accuracy.high
 
 
 def test_names_are_read_as_codes_are() -> None:
-    (z, y, a), (tz, ty, ta) = planted(1.0)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(1.0))
     names = np.array(["f", "m"])
-    expected = probes.read(Rows(z, y, a), Rows(tz, ty, ta)).within_accuracy.value
-    assert probes.read(Rows(z, names[y], names[a]), Rows(tz, names[ty], names[ta])).within_accuracy.value == pytest.approx(
+    expected = probes.read(Sample(z, y, a), Sample(tz, ty, ta)).within_accuracy.value
+    assert probes.read(Sample(z, names[y], names[a]), Sample(tz, names[ty], names[ta])).within_accuracy.value == pytest.approx(
         expected
     )
 
@@ -138,7 +142,7 @@ def test_a_continuous_attribute_is_read_by_concordance_within_label(target: str)
     def read(features: np.ndarray) -> probes.Reading:
         h = 800
         return probes.read_continuous(
-            Rows(features[:h], y[:h], age[:h]), Rows(features[h:], y[h:], age[h:]), target=target, resamples=resamples
+            Sample(features[:h], y[:h], age[:h]), Sample(features[h:], y[h:], age[h:]), target=target, resamples=resamples
         )
 
     noise = read(z)
@@ -159,14 +163,14 @@ def test_equal_weights_make_groups_weigh_the_same() -> None:
 
 
 def test_bad_features_and_names_are_refused() -> None:
-    (z, y, a), (tz, ty, ta) = planted(1.0, n=200)
+    (z, y, a), (tz, ty, ta) = map(columns, planted(1.0, n=200))
     bad = z.copy()
     bad[3, 0] = np.nan
     with pytest.raises(DataError, match="first: row 3"):
-        probes.read(Rows(bad, y, a), Rows(tz, ty, ta))
+        probes.read(Sample(bad, y, a), Sample(tz, ty, ta))
     with pytest.raises(SettingError, match="known: linear, centre"):
-        probes.read(Rows(z, y, a), Rows(tz, ty, ta), kind="forest")
+        probes.read(Sample(z, y, a), Sample(tz, ty, ta), kind="forest")
     with pytest.raises(SettingError, match="known: global"):
-        probes.read(Rows(z, y, a), Rows(tz, ty, ta), target="all")
+        probes.read(Sample(z, y, a), Sample(tz, ty, ta), target="all")
     with pytest.raises(DataError, match="same rows"):
-        probes.read(Rows(z, y, a[:-1]), Rows(tz, ty, ta))
+        probes.read(Sample(z, y, a[:-1]), Sample(tz, ty, ta))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import rankdata, spearmanr
+from scipy.stats import t as student
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import sweeps
@@ -92,26 +93,77 @@ def test_the_bootstrap_holds_the_value_and_widens_with_noise() -> None:
     assert np.isnan(sweeps.bootstrap(np.zeros((2, 5)), np.zeros((2, 5)), rng=rng)).all()
 
 
+def of_seeds(e: np.ndarray, d: np.ndarray, seeds: int, draws: np.ndarray | None = None) -> sweeps.Family:
+    names = tuple(str(k) for k in np.repeat(np.arange(seeds), len(e) // seeds))
+    return sweeps.Family(e, d, names, np.zeros(0) if draws is None else draws)
+
+
 def test_two_families_differ_where_they_do() -> None:
     rng = np.random.default_rng(5)
     e = rng.normal(size=60)
     follows, not_ = e + 0.5 * rng.normal(size=60), rng.normal(size=60)
-    found = sweeps.difference((e, follows), (e + 5, not_ + 3), rng=rng, P=999)
+    found = sweeps.difference(of_seeds(e, follows, 5), of_seeds(e + 5, not_ + 3, 5))
     assert found.p < 0.01
     assert found.value == pytest.approx(spearmanr(e, follows).statistic - spearmanr(e, not_).statistic)
-    same = sweeps.difference((e, follows), (e + 5, follows + 3), rng=rng, P=999)
+    assert found.low < found.value < found.high
+    same = sweeps.difference(of_seeds(e, follows, 5), of_seeds(e + 5, follows + 3, 5))
     assert same.p > 0.5
-    paper = sweeps.difference((e, follows), (e, not_), rng=rng, P=999, ranked=False)
-    assert paper.p < 0.01
+    assert sweeps.exchange_p((e, follows), (e, not_), rng=rng, P=999, ranked=False) < 0.01
 
 
-def test_equal_families_are_rarely_called_different() -> None:
-    called = 0
-    for world in range(60):
+def test_the_error_of_a_difference_equals_a_literal_jackknife() -> None:
+    rng = np.random.default_rng(6)
+    e, seeds = rng.normal(size=40), np.repeat(np.arange(4), 10)
+    d = [e + rng.normal(size=4)[seeds] * 2 + rng.normal(size=40) for _ in range(2)]
+    draws = [rng.normal(0, 0.1, 50) for _ in range(2)]
+    squared = []
+    for values in d:
+        left = np.array([spearmanr(e[seeds != k], values[seeds != k]).statistic for k in range(4)])
+        independent = (1 - spearmanr(e, values).statistic ** 2) ** 2 / 39
+        squared.append(max(3 / 4 * ((left - left.mean()) ** 2).sum(), independent))
+    for same_rows, rows in ((True, np.var(draws[0] - draws[1])), (False, np.var(draws[0]) + np.var(draws[1]))):
+        found = sweeps.difference(*(of_seeds(e, v, 4, w) for v, w in zip(d, draws, strict=True)), same_rows=same_rows)
+        total = sum(squared) + rows
+        df = total**2 / sum(s**2 / 3 for s in squared)
+        assert found.p == pytest.approx(2 * student.sf(abs(found.value) / math.sqrt(total), df))
+
+
+def test_one_replicate_gives_no_p_and_says_so() -> None:
+    rng = np.random.default_rng(7)
+    e, d = rng.normal(size=(2, 12))
+    found = sweeps.difference(of_seeds(e, d, 1), of_seeds(e, d, 3))
+    assert math.isnan(found.p)
+    assert "at least two seeds" in found.reason
+
+
+@pytest.mark.parametrize(("models", "seeds"), [(10, 2), (40, 5), (120, 5)])
+def test_families_whose_seeds_go_their_own_way_are_rarely_called_different(models: int, seeds: int) -> None:
+    """Models of a seed share what no scale changes: exchanging models calls such pairs different, replicates do not."""
+    called = exchanged = 0
+    for world in range(100):
         rng = np.random.default_rng(world)
-        pairs = [(e := rng.normal(size=40), 0.5 * e + rng.normal(size=40)) for _ in range(2)]
-        called += sweeps.difference(pairs[0], pairs[1], rng=rng, P=199).p < 0.05
-    assert called <= 8
+        pair = []
+        for _ in range(2):
+            e = np.tile(np.linspace(-1, 1, models // seeds), seeds)
+            slope = np.repeat(0.3 + rng.normal(size=seeds), models // seeds)
+            pair.append((e, slope * e + 0.3 * rng.normal(size=models)))
+        called += sweeps.difference(*(of_seeds(e, d, seeds) for e, d in pair)).p < 0.05
+        exchanged += sweeps.exchange_p(*pair, rng=rng, P=99) < 0.05
+    assert called <= 9
+    assert exchanged > called
+
+
+def test_the_smallest_visible_correlation_is_called_in_four_families_of_five() -> None:
+    rng = np.random.default_rng(8)
+    e, noise, called = np.linspace(-1, 1, 60), 1.0, 0
+    null = sweeps.permutation_test(e, rng.normal(size=60), rng.normal(size=(60, 499))).null
+    visible = sweeps.smallest_visible(null)
+    slope = noise * math.sqrt(3) * visible / math.sqrt(1 - visible**2)  # e is uniform, its standard deviation 1 / sqrt(3)
+    for _ in range(200):
+        d = slope * e + noise * rng.normal(size=60)
+        called += sweeps.permutation_test(e, d, rng.normal(size=(60, 199))).p < 0.05
+    assert 0.7 < called / 200 < 0.92
+    assert math.isnan(sweeps.smallest_visible(np.full(5, np.nan)))
 
 
 def test_the_front_has_what_nothing_beats() -> None:
@@ -128,4 +180,6 @@ def test_floors_and_odd_input() -> None:
     with pytest.raises(DataError, match="expected"):
         sweeps.spearman(e, d[:3])
     with pytest.raises(SettingError, match="at least 3"):
-        sweeps.difference((e[:2], d[:2]), (e, d), rng=np.random.default_rng(0))
+        sweeps.difference(of_seeds(e[:2], d[:2], 2), of_seeds(e, d, 2))
+    with pytest.raises(SettingError, match="at least 3"):
+        sweeps.exchange_p((e[:2], d[:2]), (e, d), rng=np.random.default_rng(0))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rightreasons.trust import trusting
 
 TINY = """
 name = "tiny"
@@ -68,7 +71,7 @@ def toml(tmp_path: Path, tiny: str) -> Path:
 
 
 @pytest.fixture
-def held(toml: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def held(toml: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """While this file is there the workers of the study in `toml` begin their units and go no further, however slow we are."""
     told = toml.read_text().replace("rightreasons.models.small:small_cnn", "held:network")
     toml.write_text(told.replace("width = 4", "mean = 0.5\nstd = 0.5"))
@@ -79,7 +82,8 @@ def held(toml: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = toml.parent / "hold"
     file.touch()
     monkeypatch.setenv("HELD", str(file))
-    return file
+    with trusting("held"):
+        yield file
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,14 @@ import tomli_w
 torch = pytest.importorskip("torch")
 
 import rightreasons as rr  # noqa: E402
+from rightreasons import families  # noqa: E402
 from rightreasons.case import Sheet, cases  # noqa: E402
 from rightreasons.data import planted  # noqa: E402
 from rightreasons.errors import EvidenceError, SettingError  # noqa: E402
 from rightreasons.extraction import named_cohorts  # noqa: E402
+from rightreasons.stats.correlation import cramers_v  # noqa: E402
 from rightreasons.study import brought as brought_model  # noqa: E402
-from rightreasons.study.data_sheet import association, cramers_v, sheet_of  # noqa: E402
+from rightreasons.study.data_sheet import association, sheet_of  # noqa: E402
 from rightreasons.study.entrances import audit_study  # noqa: E402
 from rightreasons.study.file import Audit, absolute, parsed, read  # noqa: E402
 from rightreasons.study.filled import filled  # noqa: E402
@@ -71,6 +73,19 @@ def test_audits_run_once_for_every_attribute_and_their_settings_are_checked_firs
         select({"groups": Audit(**{"attribute": "age"})}, where)
     with pytest.raises(SettingError, match="no setting 'b'"):
         select({"groups": Audit(**{"b": 1})}, where)
+
+
+def test_the_column_of_adjudicated_labels_reaches_the_audits_that_take_one(cnn):
+    columns = {"id": list("abcd"), "image": list("abcd"), "y": [0, 1, 0, 1], "sex": list("fmfm"), "panel": [0, 1, 1, 1]}
+    rows = rr.Cohort.from_columns(columns, label="y", attribute=["sex"])
+    takes = {name: "truth" in families.settings_of(families.member("audits", name).measure) for name in ("groups", "excess")}
+    assert takes == {"groups": False, "excess": True}
+    tables = {"groups": Audit(), "excess": Audit(), "own": Audit(**{"method": "excess", "truth": "y"})}
+    found = {one.name: one.settings.get("truth") for one in select(tables, Rows(rows, {}, cnn, "panel"))}
+    assert found == {"groups": None, "excess": "panel", "own": "y"}
+    assert all("truth" not in one.settings for one in select(tables, Rows(rows, {}, cnn)) if one.name != "own")
+    with pytest.raises(SettingError, match="no column 'panle'; did you mean 'panel'"):
+        select(tables, Rows(rows, {}, cnn, "panle"))
 
 
 # ---- one model -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")  # the finished study is trained here
 
 from rightreasons.study import Study
-from rightreasons.study.checklist import notes, to_json, verify
+from rightreasons.study.checklist import notes, told, verify
 
 pytestmark = pytest.mark.torch
 
@@ -24,7 +24,7 @@ def study(finished: Path, tmp_path: Path) -> Study:
 def test_a_finished_study_lacks_nothing(study: Study) -> None:
     assert verify(study) == []
     assert notes(study) == ["no sdi audit in the study: 4 to 7 are not applicable"]
-    assert json.loads(to_json(study, []))["complete"] is True
+    assert told(study, [])["complete"] is True
 
 
 @pytest.mark.parametrize(

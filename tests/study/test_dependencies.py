@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +26,7 @@ from rightreasons.study.engines.ray import Post
 from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, sweep, tasks
 from rightreasons.study.unit import work
+from rightreasons.trust import trusting
 
 pytestmark = pytest.mark.torch
 
@@ -62,7 +64,7 @@ start = "erm"
 
 
 @pytest.fixture(autouse=True)
-def _toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules on the path of this process and of the workers that it starts."""
     home = tmp_path / "modules" / "toymethods"
     home.mkdir(parents=True)
@@ -73,6 +75,8 @@ def _toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         del sys.modules[name]
     monkeypatch.syspath_prepend(home.parent)
     monkeypatch.setenv("PYTHONPATH", str(home.parent))
+    with trusting("toymethods"):
+        yield
 
 
 @pytest.fixture

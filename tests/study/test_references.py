@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from rightreasons.study.checklist import verify
 from rightreasons.study.roles import cases
 from rightreasons.study.runs import plan
 from rightreasons.study.sweep import dry_run, estimate, sweep
+from rightreasons.trust import trusting
 
 pytestmark = pytest.mark.torch
 
@@ -43,7 +44,7 @@ class Result:
 
     def finding(self) -> Finding:
         headline = Estimate(name="accuracy above the baseline", value=self.value, row="behaviour")
-        return self.context.finding(question=QUESTION, row=ROW, sentence=self.said, estimates=(headline,), verdict="inconclusive")
+        return self.context.finding(question=QUESTION, row=ROW, sentence=self.said, estimates=(headline,), verdict=None)
 
 
 class Compares:
@@ -96,9 +97,11 @@ class Families(Compares):
 
 
 @pytest.fixture(autouse=True)
-def _toys(monkeypatch: pytest.MonkeyPatch) -> None:
+def _toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, "toys.compares", Compares)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "toys.families", Families)  # type: ignore[arg-type]
+    with trusting("toys"):
+        yield
 
 
 COMPARES = '[audits.compares]\nmethod = "toys.compares"\n'
@@ -248,7 +251,7 @@ def test_models_of_a_number_learn_it_in_groups_where_the_audit_allows_it(tmp_pat
     text = text.replace("[train]", "[cohorts.even]\nredrawn = 1\n[train]")
     study = planned_from(tmp_path, text)
     units = of(study, "short-attribute")
-    assert {u.train["target"] for u in units} == {"cue groups"}
+    assert {(u.train["target"], u.train["regress"]) for u in units} == {("cue groups", "cue")}
     assert {len(u.load["classes"]) for u in units} == {8}
     levels = [study.cohort(name).attribute("cue groups").levels for name in ("data", "even")]
     assert levels[0] == levels[1]

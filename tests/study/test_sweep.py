@@ -148,7 +148,7 @@ def test_a_unit_whose_workers_always_die_fails_after_a_bounded_number(toml: Path
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return small_cnn(num_classes, width=4)\n"
     )
-    program = f"from rightreasons.study.sweep import sweep; sweep({str(toml)!r}, {str(folder)!r})"
+    program = f"from rightreasons.study.sweep import sweep; sweep({str(toml)!r}, {str(folder)!r}, trust='deadly')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(toml.parent)},

@@ -1,6 +1,6 @@
-"""Explanations of a prediction: one file a method, found by its name. Each has `maps(classifier, x, *, target, …)`.
+"""Explanations of a prediction: one file for each method, found by its name. Each has `maps(classifier, x, *, target, …)`.
 
-This file knows attributions by name alone and imports none, so that whoever lists them needs no torch.
+This file knows attributions by name only and imports none, so listing them does not need torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Explanation:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Columns of the cohort that it reads."""
+        """Columns of the cohort that this explanation reads."""
         if self.explain == "label":
             return ("label",)
         return ()

@@ -19,7 +19,7 @@ IMAGES = 3
 def check(name: str, **settings: Any) -> dict[str, tuple[int, ...]]:
     """Run the contract; gives the shape of the maps for every small network that the method explains.
 
-    A network that the method is not for must be refused with a ModelError that names it.
+    A network that the method does not support must be refused with a ModelError that names it.
     """
     module = families.member("attributions", name)
     required = {k for k in ("target",) if k not in families.settings_of(module.maps)}
@@ -101,7 +101,7 @@ def _disturb(module: nn.Module) -> None:
 
 
 def _state(module: nn.Module) -> dict[str, Any]:
-    """Everything an attribution may touch on its way and must put back."""
+    """Everything that an attribution may change while it runs and must restore."""
     return {
         **network_state(module),
         "settings": [(m.__dict__.get("eps"), m.__dict__.get("inplace"), m.__dict__.get("fused_attn")) for m in module.modules()],

@@ -73,7 +73,7 @@ def checked(maps: Tensor, method: str, classifier: Classifier) -> Tensor:
 
 
 def refuse_changed(method: str, classifier: Classifier, output: Tensor, expected: Tensor, tolerance: float = 1e-3) -> None:
-    """Rules may change what flows back, never what the network says."""
+    """Refuse an output that the rules changed: they may change the backward pass only."""
     off = float((output - expected).abs().max())
     if not off <= tolerance * max(float(expected.abs().max()), 1e-3):
         raise ModelError(

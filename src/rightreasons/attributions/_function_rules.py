@@ -137,14 +137,17 @@ class Functions(TorchFunctionMode):
         if name in self.rules:
             return self.rules[name](*args, **kwargs)
         result = func(*args, **kwargs)
-        made = result if isinstance(result, tuple | list) else (result,)
+        if isinstance(result, tuple | list):
+            made = result
+        else:
+            made = (result,)
         if name in self.allowed or not any(t.requires_grad for t in _tensors(made)):
             return result
         raise ModelError(f"{self.method} has no rule for the function '{name}' that {self.network} calls: {self.advice}")
 
 
 def activation(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same function, never in place."""
+    """The function, with in-place computation switched off."""
 
     def apart(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         kwargs.pop("inplace", None)

@@ -76,7 +76,9 @@ def as_map(t: Tensor, classifier: Classifier, place: Place, size: Sequence[int])
         return t
     if t.ndim == 3:
         grid = patch_grid(classifier.module, size)
-        prefix = None if grid is None else t.shape[1] - prod(grid)
+        prefix = None
+        if grid is not None:
+            prefix = t.shape[1] - prod(grid)
         known = getattr(classifier.module, "num_prefix_tokens", None)
         if (
             grid is None
@@ -146,7 +148,10 @@ def _paper_layer(module: nn.Module) -> str:
     features, blocks = getattr(module, "features", None), getattr(module, "blocks", None)
     kind = type(module).__name__
     if kind == "VGG" and isinstance(features, nn.Sequential):
-        kept = [i for i, child in enumerate(features) if "Pool" not in type(child).__name__]
+        kept = []
+        for i, child in enumerate(features):
+            if "Pool" not in type(child).__name__:
+                kept.append(i)
         return f"features.{kept[-1]}"
     if kind == "MobileNetV3":
         if isinstance(features, nn.Sequential) and len(features) > 2:
@@ -182,7 +187,9 @@ def _watched(classifier: Classifier, x: Tensor) -> Place:
         gradients = ()
     for (name, tokens), gradient in reversed([*zip(norms, gradients)]):
         grid = patch_grid(classifier.module, size)
-        prefix = 0 if grid is None else tokens.shape[1] - prod(grid)
+        prefix = 0
+        if grid is not None:
+            prefix = tokens.shape[1] - prod(grid)
         if grid is not None and 0 <= prefix <= MOST_PREFIX_TOKENS and gradient is not None and bool(gradient[:, prefix:].any()):
             return Place(f"{name}:output")
     if maps:
@@ -206,7 +213,8 @@ def _noting(name: str, axes: int, norms: list[tuple[str, Tensor]], maps: list[st
 
 def _is_channels_last(shape: Sequence[int], size: Sequence[int]) -> bool | None:
     """Whether space lies in (b, *space, c) and not in (b, c, *space), by the input's proportions; None: in neither."""
-    first, last = (_is_reduced(space, size) for space in (shape[2:], shape[1:-1]))
+    first = _is_reduced(shape[2:], size)
+    last = _is_reduced(shape[1:-1], size)
     if first or last:
         return not first
     return None

@@ -1,6 +1,6 @@
-"""Attention: how much the class token looks at each patch in the last block (TSI, C.2 and C.4); it explains no class.
+"""Attention: how much the class token attends to each patch in the last block (TSI, C.2 and C.4). It explains no class.
 
-Attention is what a network reads, not what it uses (TSI, C.5): a picture beside token influence, not in its place.
+Attention shows what a network reads, not what it uses (TSI, C.5): look at it beside token influence, not instead of it.
 """
 
 from __future__ import annotations
@@ -59,5 +59,8 @@ def weights_of(classifier: Classifier, x: Tensor) -> tuple[list[Tensor], int, tu
 
 def on_grid(weights: Tensor, prefix: int, grid: tuple[int, ...]) -> Tensor:
     """(b, gh, gw) the row of the first token, or the mean row where all tokens are patches."""
-    row = weights[:, 0] if prefix else weights.mean(1)
+    if prefix:
+        row = weights[:, 0]
+    else:
+        row = weights.mean(1)
     return row[:, prefix:].unflatten(1, grid)

@@ -66,14 +66,17 @@ class Ledger:
         self.taken = x.new_zeros(len(x))
 
     def add(self, relevance: Tensor) -> None:
-        """(b·k, …): windows and heads of an image follow each other."""
+        """Add to (b·k, …), where the windows and heads of one image lie next to each other."""
         self.taken = self.taken + relevance.detach().reshape(len(self.taken), -1).sum(1)
 
 
 def attention_rules(ledger: Ledger, gamma: float, patch_gamma: float, network: str) -> Functions:
     """The context in which a forward pass builds AttnLRP's graph."""
-    rules: dict[str, Callable[..., Any]] = {name: _elementwise(getattr(F, name)) for name in ELEMENTWISE}
-    rules |= {name: _Weighted(getattr(F, name), ledger, patch_gamma) for name in CONVOLUTIONS}
+    rules: dict[str, Callable[..., Any]] = {}
+    for name in ELEMENTWISE:
+        rules[name] = _elementwise(getattr(F, name))
+    for name in CONVOLUTIONS:
+        rules[name] = _Weighted(getattr(F, name), ledger, patch_gamma)
     linear = _Weighted(F.linear, ledger, gamma)
     attention = _Attention(ledger, linear)
     rules |= {
@@ -149,10 +152,13 @@ class _Weighted:
 
         plain = made(x, weight)
         shape = [-1] + [1] * (weight.ndim - 2)  # one value per output, at every place of a convolution
-        constant = None if bias is None else bias.view(shape)
+        constant = None
+        z = plain.detach()
+        if bias is not None:
+            constant = bias.view(shape)
+            z = z + constant
         if self.gamma == 0:
             return plain if constant is None else _Shift.apply(plain, constant, self.ledger)  # type: ignore[no-any-return]
-        z = plain.detach() if constant is None else plain.detach() + constant
         # The negative contributions are what the positive ones leave, so they need no product of their own.
         positive = made(x.clamp(min=0), weight.clamp(min=0)) + made(x.clamp(max=0), weight.clamp(max=0))
         up, down = plain + self.gamma * positive, plain + self.gamma * (plain - positive)
@@ -174,7 +180,8 @@ class _LayerNorm:
         axes = tuple(range(-len(shape), 0))
         centred = x - x.mean(axes, keepdim=True)
         made = centred * torch.rsqrt(centred.detach().square().mean(axes, keepdim=True) + eps)
-        made = made if weight is None else made * weight
+        if weight is not None:
+            made = made * weight
         return made if bias is None else _Shift.apply(made, bias, self.ledger)  # type: ignore[no-any-return]
 
 
@@ -188,7 +195,10 @@ class _BatchNorm:
     ) -> Tensor:  # fmt: skip
         shape = (-1, *(1 for _ in x.shape[2:]))
         scale = torch.rsqrt(variance + eps) * (1.0 if weight is None else weight)
-        shift = -mean * scale if bias is None else bias - mean * scale
+        if bias is None:
+            shift = -mean * scale
+        else:
+            shift = bias - mean * scale
         return _Shift.apply(x * scale.view(shape), shift.view(shape), self.ledger)  # type: ignore[no-any-return]
 
 
@@ -207,8 +217,9 @@ class _Attention:
     ) -> Tensor:  # fmt: skip
         if is_causal or enable_gqa:
             raise ModelError("attnlrp has no rule for causal or grouped attention, which no image classifier needs")
-        factor = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = _product(torch.matmul, query * factor, key.transpose(-2, -1))
+        if scale is None:
+            scale = query.shape[-1] ** -0.5
+        scores = _product(torch.matmul, query * scale, key.transpose(-2, -1))
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 scores = scores.masked_fill(~attn_mask, float("-inf"))
@@ -235,16 +246,15 @@ class _Attention:
         weights = in_weight.chunk(3) if in_weight is not None else ()
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
         images_first = (t.transpose(0, 1) for t in (query, key, value))
-        parts = [
-            self.linear(t, w, b).unflatten(-1, (heads, width // heads)).transpose(1, 2)
-            for t, w, b in zip(images_first, weights, biases)
-        ]
+        parts = []
+        for t, w, b in zip(images_first, weights, biases):
+            parts.append(self.linear(t, w, b).unflatten(-1, (heads, width // heads)).transpose(1, 2))
         made = self(*parts).transpose(1, 2).flatten(2)
         return self.linear(made, out_weight, out_bias).transpose(0, 1), None
 
 
 class _Adding:
-    """Sums of what depends on the image are linear; a constant (position embedding, relative bias) takes its share."""
+    """A sum of terms that depend on the image is linear; a constant (position embedding, relative bias) takes its share."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -252,7 +262,10 @@ class _Adding:
     def __call__(self, a: Any, b: Any, *, alpha: float = 1) -> Tensor:
         if _depends(a) and _depends(b):
             return torch.add(a, b, alpha=alpha)
-        x, constant = (a, alpha * b) if _depends(a) else (alpha * b, a)
+        if _depends(a):
+            x, constant = (a, alpha * b)
+        else:
+            x, constant = (alpha * b, a)
         fixed = torch.as_tensor(constant, dtype=x.dtype, device=x.device)
         return _Shift.apply(*torch.broadcast_tensors(x, fixed), self.ledger)  # type: ignore[no-any-return]
 
@@ -268,7 +281,7 @@ class _Joining:
         return torch.cat([t if t.requires_grad else self._tied(t, anchor) for t in tensors], named.get("axis", dim))
 
     def _tied(self, constant: Tensor, anchor: Tensor) -> Tensor:
-        """The constant on the graph of the anchor, which gets nothing from it: else its gradient would never be asked for."""
+        """The constant, tied to the anchor's graph by a zero term: autograd would otherwise never ask for its gradient."""
         nothing = 0 * anchor.flatten(1)[:, 0]
         return _Shift.apply(nothing.view(-1, *(1 for _ in constant.shape[1:])).expand_as(constant), constant, self.ledger)  # type: ignore[no-any-return]
 
@@ -300,8 +313,9 @@ def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     axes = tuple(range(-len(shape), 0))
-    small = torch.finfo(x.dtype).eps if eps is None else eps
-    made = x * torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + small)
+    if eps is None:
+        eps = torch.finfo(x.dtype).eps
+    made = x * torch.rsqrt(x.detach().square().mean(axes, keepdim=True) + eps)
     if weight is None:
         return made
     return made * weight

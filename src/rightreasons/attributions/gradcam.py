@@ -33,7 +33,8 @@ def maps(classifier: Classifier, x: Tensor, *, target: Tensor, layer: str = "", 
         (raw,) = torch.autograd.grad(explained.sum(), seen, allow_unused=True)
         if raw is None:
             map_layer.refuse_unused(classifier, where)
-        activation, gradient = (map_layer.as_map(t, classifier, where, x.shape[2:]) for t in (seen[0].detach(), raw))
+        activation = map_layer.as_map(seen[0].detach(), classifier, where, x.shape[2:])
+        gradient = map_layer.as_map(raw, classifier, where, x.shape[2:])
         over_space = tuple(range(2, activation.ndim))
         if where.is_rectified:
             # The score depends on the mean of relu(A), so its gradient is one number where A is positive and 0 elsewhere.

@@ -73,7 +73,10 @@ def maps_and_conservation(
                 activations, output = run(classifier.module, x, [where.point] if where else [])
             refuse_changed("lrp", classifier, output[:1].detach(), expected)
             relevance = (output * direction(classifier, output, target)).detach()
-            at = activations[0] if where else x
+            if where:
+                at = activations[0]
+            else:
+                at = x
             (arrived,) = torch.autograd.grad(output, at, grad_outputs=relevance)
         if where is not None:
             arrived = map_layer.as_map(arrived, classifier, where, x.shape[2:])
@@ -86,8 +89,11 @@ def maps_and_conservation(
 
 
 def _between_layers(network: str) -> Functions:
-    rules: dict[str, Callable[..., Any]] = {name: _passing(getattr(F, name)) for name in ELEMENTWISE}
-    rules |= {name: _shared(_pooling(name)) for name in POOLING}
+    rules: dict[str, Callable[..., Any]] = {}
+    for name in ELEMENTWISE:
+        rules[name] = _passing(getattr(F, name))
+    for name in POOLING:
+        rules[name] = _shared(_pooling(name))
     rules |= {"add": _add, "sub": _subtract, "mul": _multiply, "div": _divide, "neg": lambda x: _Pass.apply(x, -x.detach())}
     rules |= {"batch_norm": _passing(F.batch_norm)}
     advice = "use attnlrp where there is attention, else integrated_gradients"
@@ -95,7 +101,7 @@ def _between_layers(network: str) -> Functions:
 
 
 class _Pass(torch.autograd.Function):
-    """The value is `made`, and relevance goes to `x` as it comes."""
+    """Returns `made`, and passes all relevance on to `x`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, made: Tensor) -> Tensor:
@@ -122,7 +128,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Shared(torch.autograd.Function):
-    """A linear function: inputs take relevance in proportion to what they bring."""
+    """A linear function: each input takes relevance in proportion to its contribution."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -143,7 +149,10 @@ def _stabilized(z: Tensor) -> Tensor:
 
 
 def _passing(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    apart = activation(function) if function is not F.batch_norm else function
+    if function is not F.batch_norm:
+        apart = activation(function)
+    else:
+        apart = function
     return lambda x, *args, **kwargs: _Pass.apply(x, apart(x.detach(), *args, **kwargs))
 
 
@@ -174,7 +183,10 @@ def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
 def _multiply(a: Any, b: Any) -> Tensor:
     """A gate (squeeze-and-excitation: one number per channel) takes nothing; factors of one shape take half each."""
     if not (_needs_gradient(a) and _needs_gradient(b)):
-        signal, factor = (a, b) if _needs_gradient(a) else (b, a)
+        if _needs_gradient(a):
+            signal, factor = (a, b)
+        else:
+            signal, factor = (b, a)
         return _Pass.apply(*torch.broadcast_tensors(signal, signal.detach() * factor))  # type: ignore[no-any-return]
     made = a.detach() * b.detach()
     if a.shape == b.shape:
@@ -251,7 +263,10 @@ def _merged(pairs: list[tuple[nn.Module, nn.Module]]) -> Iterator[None]:
 
 def _merge(layer: Any, norm: Any) -> None:
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    before = torch.zeros_like(norm.bias) if layer.bias is None else layer.bias
+    if layer.bias is None:
+        before = torch.zeros_like(norm.bias)
+    else:
+        before = layer.bias
     values = {
         "weight": layer.weight * scale.view(-1, *(1 for _ in layer.weight.shape[1:])),
         "bias": (before - norm.running_mean) * scale + norm.bias,

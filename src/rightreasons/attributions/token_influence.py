@@ -92,7 +92,7 @@ def work(
     patch: int = 0,
     fill: str = "zero",
 ) -> Removals:
-    """All that costs something, for every class at once; settings as in `maps`."""
+    """The expensive part, computed for every class at once; settings as in `maps`."""
     _refuse_settings(by, precision, together)
     everything = torch.zeros(len(x), dtype=torch.int64, device=x.device)
     with explaining(classifier, x, everything) as (images, _), torch.no_grad():
@@ -245,8 +245,11 @@ def _probability(logits: Tensor) -> Tensor:
 
 
 def _fitting(seen: tokens.Tokens) -> int:
-    """Sequences whose widest tensor, the perceptron's, fits."""
-    wide = len(seen.plain[0].fc1[0]) if seen.plain else 4 * seen.start.shape[2]
+    """How many sequences fit in memory, by their widest tensor (the perceptron's)."""
+    if seen.plain:
+        wide = len(seen.plain[0].fc1[0])
+    else:
+        wide = 4 * seen.start.shape[2]
     if seen.start.is_cuda:
         budget = GPU_BYTES
     else:
@@ -261,7 +264,7 @@ def _smaller(size: int, total: int) -> int:
 
 @contextmanager
 def _matmul(precision: str) -> Iterator[None]:
-    """TF32 in matrix products while this is open, where it is asked for."""
+    """Use TF32 in matrix products while this is open, if asked for."""
     before = torch.get_float32_matmul_precision()
     try:
         if precision == "tf32":
@@ -291,9 +294,14 @@ def _refuse_settings(by: str, precision: str, together: int) -> None:
 def _expected(seen: tokens.Tokens, target: Tensor) -> Tensor:
     """(b, T), a few images at a time: every layer's attention is held until the pass back."""
     N, heads = seen.start.shape[1], max(1, seen.start.shape[2] // 64)
-    budget = GPU_BYTES if seen.start.is_cuda else GPU_BYTES // 4
+    if seen.start.is_cuda:
+        budget = GPU_BYTES
+    else:
+        budget = GPU_BYTES // 4
     size = max(1, budget // (2 * len(seen.blocks) * heads * N * N * seen.start.element_size()))
-    parts = [_expected_of(seen, seen.start[at : at + size], target[at : at + size]) for at in range(0, len(target), size)]
+    parts = []
+    for at in range(0, len(target), size):
+        parts.append(_expected_of(seen, seen.start[at : at + size], target[at : at + size]))
     return torch.cat(parts)
 
 
@@ -327,13 +335,12 @@ def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _lost_at_the_pool(seen: tokens.Tokens, end: Tensor, target: Tensor) -> Tensor:
-    """(s, T) what the target loses when a patch is missing after the last block alone."""
+    """(s, T) the target's loss when a patch is missing after the last block only."""
     image, number = tokens.pairs(seen.count, range(len(end)), end.device)
     size = _fitting(seen)
-    rest = [
-        _probability(seen.after(end[image[at : at + size, None], seen.without(number[at : at + size])]))
-        for at in range(0, len(image), size)
-    ]
+    rest = []
+    for at in range(0, len(image), size):
+        rest.append(_probability(seen.after(end[image[at : at + size, None], seen.without(number[at : at + size])])))
     lost = _probability(seen.after(end))[image] - torch.cat(rest)
     return lost.gather(1, target[image][:, None]).view(len(end), seen.count).to(end)
 
@@ -366,9 +373,9 @@ def _occluded(classifier: Classifier, x: Tensor, patch: int, fill: str, precisio
     size = together or max(1, (GPU_BYTES if x.is_cuda else 12 * CPU_BYTES) // (64 * x[0].numel() * x.element_size()))
     cast: Callable[[Tensor], Tensor] = lambda t: _probability(classifier.logits(t))  # noqa: E731
     with _matmul(precision), torch.autocast(x.device.type, torch.float16, enabled=precision == "fp16"):
-        removed = [
-            cast(covered(image[start : start + size], which[start : start + size])) for start in range(0, len(image), size)
-        ]
+        removed = []
+        for start in range(0, len(image), size):
+            removed.append(cast(covered(image[start : start + size], which[start : start + size])))
         whole = cast(x)
     return Removals(whole, checked(torch.cat(removed).view(len(x), *grid, -1), "token_influence", classifier))
 

@@ -15,6 +15,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, not_run
 from rightreasons.progress import track
 from rightreasons.stats.resampling import task_rng
+from rightreasons.trust import named_in_the_call
 
 __all__ = ["Context", "Need", "Result", "Role", "audit", "audit_all", "needs_of", "subjects_of"]
 
@@ -31,8 +32,14 @@ def audit(method: str, models: Models, *, seed: int = 0, name: str | None = None
     name : of the finding; the method's by default
     settings : keywords of the audit's `measure` and `conclude`; an unknown one is an error that lists the known
     """
+    with named_in_the_call(method):
+        return _audit(method, models, seed, name, settings)
+
+
+def _audit(method: str, models: Models, seed: int, name: str | None, settings: dict[str, Any]) -> Any:
     module = families.member("audits", method)
     full = families.resolve(settings, module.measure, module.conclude, where=f"audit {method!r}")
+    families.refuse_beyond_limits({**full, "seed": seed}, f"audit {method!r}:")
     roles = _by_role(method, models, module, full)
     start = time.perf_counter()
     measurements = {
@@ -76,13 +83,16 @@ def audit_all(
     audits : which ones; all by default
     settings : audit → its settings; a key that names no audit in `audits` is an error
     """
+    if isinstance(audits, str):
+        raise SettingError(f"audits={audits!r} is one text: give a list of names")
     chosen = tuple(audits) if audits is not None else families.members("audits")
     given = dict(settings or {})
     for key in given:
         if key not in chosen:
             raise SettingError(f"settings are given for audit {key!r}, which is not run; {families.suggest(key, chosen)}")
-    tasks = [(method, attribute) for method in chosen for attribute in _attributes(method, models, given.get(method, {}))]
-    return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in track(tasks, "audits")]
+    with named_in_the_call(*chosen):
+        tasks = [(method, attribute) for method in chosen for attribute in _attributes(method, models, given.get(method, {}))]
+        return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in track(tasks, "audits")]
 
 
 def needs_of(audits: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Need, ...]:
@@ -115,7 +125,9 @@ def _tested(models: Models) -> Evidence:
     if isinstance(models, Evidence):
         return models
     first = models.get("test", next(iter(models.values())))
-    return first if isinstance(first, Evidence) else first[0]
+    if isinstance(first, Evidence):
+        return first
+    return first[0]
 
 
 def _attributes(method: str, models: Models, settings: Mapping[str, Any]) -> tuple[str | None, ...]:
@@ -129,8 +141,13 @@ def _attributes(method: str, models: Models, settings: Mapping[str, Any]) -> tup
 def _one(method: str, attribute: str | None, models: Models, seed: int, settings: Mapping[str, Any]) -> Finding:
     module = families.member("audits", method)
     several = len(_tested(models).on("test").cohort.attributes) > 1 and attribute is not None
-    name = f"{method}-{attribute}" if several else method
-    chosen = {**settings, **({} if attribute is None else {"attribute": attribute})}
+    if several:
+        name = f"{method}-{attribute}"
+    else:
+        name = method
+    chosen = dict(settings)
+    if attribute is not None:
+        chosen["attribute"] = attribute
     try:
         roles = models if isinstance(models, Evidence) else _asked(models, module)
         return audit(method, roles, seed=seed, name=name, **chosen).finding()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from rightreasons.audits._levels import levels_of
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence, as_outputs
@@ -28,14 +29,16 @@ def alignment_of(
         aligned = aligned.get(a.name)
     if aligned is not None:
         return _given(evidence, a, aligned), "given"
-    if evidence.training is not None:
+    levels = levels_of(evidence, a.name)
+    if evidence.training is not None and a.name in evidence.training.attributes:
         train = evidence.training
         label = as_outputs(train.label, train.classes, evidence.card.classes)
-        alignment = groups.alignment(label, train.attribute(a.name).values)
+        alignment = groups.alignment(label, levels.of(train.attribute(a.name)).values)
         source = "training rows"
     elif "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
         rows = evidence.on("audit").decisions()
-        alignment = groups.aligned_from_errors(rows.label, rows.logits.argmax(axis=1), rows.cohort.attribute(a.name).values)
+        values = levels.of(rows.cohort.attribute(a.name)).values
+        alignment = groups.aligned_from_errors(rows.label, rows.logits.argmax(axis=1), values)
         source = "π from the model's errors"
     else:
         return {}, f"{UNKNOWN_TRAINING} and no audit rows: give aligned="

@@ -10,6 +10,10 @@ steps:
     conclude(measurements, *, rng, …) -> Result  over named models: {role: [Measurement, …]} -> a frozen dataclass with
                                                  a `context` and a `finding()`
 
+An audit of a family of models may have a third one:
+
+    across(results, *, name, rng) -> Finding     over several families by name, each with its result, on the same test rows
+
 A setting is a keyword with a default of `measure` or `conclude`. Where there are many, they are one frozen dataclass:
 `families.with_settings`.
 """
@@ -22,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rightreasons.evidence import View
-from rightreasons.findings import Check, Estimate, Exhibit, Finding, Row, Verdict
+from rightreasons.findings import Check, Estimate, Exhibit, Finding, Row, Standing, Unevenness, Verdict
 
 M = TypeVar("M")
 
@@ -45,7 +49,7 @@ class Role:
     regime: str = "erm"
     rows: str = "train"  # train | balanced | redrawn
     target: str = ""  # column it predicts; empty means the label
-    groups: int = 0  # a target that is a number is learnt in so many groups of equal size; 0 asks for classes
+    groups: int = 0  # a target that is a number is learnt by squared error, its head so many groups of it; 0 asks for classes
     stopping: str = "val"  # rows on which its training stops
 
 
@@ -87,6 +91,8 @@ class OneModelResult(ABC, Generic[M]):
 
     question: ClassVar[str]
     row: ClassVar[Row]
+    standing: ClassVar[Standing] = "vote"
+    alike: ClassVar[str] = ""
 
     measurements: tuple[M, ...]
     context: Context = field(default_factory=Context)
@@ -116,6 +122,10 @@ class OneModelResult(ABC, Generic[M]):
     def exhibits(self, m: M) -> Sequence[Exhibit]:
         """What the page draws."""
 
+    def unevenness(self, m: M) -> Sequence[Unevenness]:
+        """Which kinds of unevenness it measured; most audits measure none."""
+        return ()
+
     def finding(self) -> Finding:
         m = self.first
         return Finding(
@@ -127,10 +137,15 @@ class OneModelResult(ABC, Generic[M]):
             estimates=self.estimates(m),
             checks=self.checks(m),
             exhibits=self.exhibits(m),
+            standing=self.standing,
+            alike=self.alike,
+            unevenness=self.unevenness(m),
         )
 
 
 def subjects_of(view: View) -> int | None:
     """Number of distinct subjects of a view, None where subjects are not known."""
     subject = view.cohort.subject
-    return None if subject is None else len(set(subject))
+    if subject is None:
+        return None
+    return len(set(subject))

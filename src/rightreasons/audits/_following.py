@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of
+from rightreasons.audits._levels import levels_of
 from rightreasons.audits._rows import rows_with_values
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, EvidenceError, NotRun
@@ -67,7 +68,7 @@ def pull_of(
     rows = test.decisions
     pi, source = alignment_of(evidence, a, aligned)
     if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
-        pi, source = _direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
+        pi, source = direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
     measured = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
     return Pull(measured, rows, a, pi, source, sample, test.missing)
@@ -142,9 +143,9 @@ def followed_check(pull: Interval, attribute: str, decides: bool) -> Check:
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-def _direction_to_look(evidence: Evidence, attribute: str) -> dict[Hashable, Hashable]:
+def direction_to_look(evidence: Evidence, attribute: str) -> dict[Hashable, Hashable]:
     """Value → output towards which it pulls on the audit rows."""
     rows = evidence.on("audit").decisions()
-    a = rows.cohort.attribute(attribute)
+    a = levels_of(evidence, attribute).of(rows.cohort.attribute(attribute))
     keep = np.flatnonzero((rows.label >= 0) & a.present)
     return dict(groups.aligned_by_pull(rows.label[keep], rows.probability[keep], a.values[keep]))

@@ -58,7 +58,10 @@ def overlay(pixels: np.ndarray, values: np.ndarray, inside: np.ndarray) -> np.nd
         base = np.clip(pixels, 0, 1) * 255.0
     z, size = np.nan_to_num(values), base.shape[:2]
     largest = np.abs(z).max()
-    share = np.abs(z) / largest if largest > 0 else np.zeros_like(z)
+    if largest > 0:
+        share = np.abs(z) / largest
+    else:
+        share = np.zeros_like(z)
     strength = _enlarged(share, size)[..., None] * STRONGEST
     colour = np.where(_enlarged(z, size)[..., None] >= 0, WARM, COLD)
     shown = base * (1 - strength) + colour * strength

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rightreasons.audits._levels import levels_of
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Decisions, Evidence, View
@@ -47,15 +48,13 @@ def audited_rows(evidence: Evidence, attribute: str | None) -> AuditedRows:
 
 
 def rows_with_values(evidence: Evidence, attribute: str | None) -> tuple[AuditedRows, Attribute]:
-    """`audited_rows` for an audit that compares the values of an attribute and cannot do without one."""
+    """`audited_rows` for an audit that compares the values of an attribute; a number is compared by its quarters."""
     cohort = evidence.on("test").cohort
     if not cohort.attributes:
         raise NotRun("no attribute: name one with attribute=")
     named = cohort.attribute(attribute)
-    if named.kind == "continuous":
-        raise NotRun(f"{named.name} is continuous: needs bins")
     rows = audited_rows(evidence, named.name)
-    return rows, rows.attribute or named
+    return rows, levels_of(evidence, named.name).of(rows.attribute or named)
 
 
 def refuse_mixed_cases(view: View, attribute: str) -> None:

@@ -2,13 +2,17 @@
 
 A twin is the same image but for the cue. The change of probability between an image and its twin is reliance itself, measured
 by intervention: no other audit is needed to interpret it.
+
+A change can draw answers one way or merely disturb them. Where the twin's attribute stands for a label, the change towards that
+label decides. Where it stands for none, the part that goes one way decides, in a direction learnt on other twins
+(`stats.one_way`); the rest is fragility, which has no vote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,11 +20,12 @@ from rightreasons.audits._alignment import alignment_of, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
 from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data import images
-from rightreasons.data.cohort import Attribute
+from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import ImageError, NotRun
 from rightreasons.evidence import Decisions, Evidence
-from rightreasons.findings import Bars, Check, Curves, Estimate, Exhibit, Gallery, Picture, Row, Verdict
+from rightreasons.findings import Bars, Check, Curves, Estimate, Exhibit, Gallery, Picture, Row, Standing, Verdict
 from rightreasons.stats.bootstrap_means import column_means
+from rightreasons.stats.one_way import Steps, halves, one_way, ways
 from rightreasons.stats.resampling import Interval, subject_codes
 
 QUESTION = "Does the prediction change when nothing but the cue changes?"
@@ -31,6 +36,14 @@ TOLERANCE = 0.02  # mean change of probability that counts as reliance
 BINS = 40
 PIXELS = 96  # height and width of a picture of the gallery
 UNALIGNED = "no row with an aligned label"
+NOT_TOLD = "the attribute of the twins is not told: give twin_attribute="
+# What the one-way part must reach where the attribute stands for no label. Nothing in the training rows rewards its use there,
+# and trainings find a little by chance (up to 0.2 in planted worlds): it is the size that audits without twins can exclude.
+SEEN = 0.1
+MOST_NAMED = 3  # directions that a sentence names
+
+Deciding: TypeAlias = Literal["label", "one way", "absolute"]
+"""Which change decides: towards the label that the twin's attribute stands for; one way; or any, where no attribute is known."""
 
 
 def needs() -> tuple[Need, ...]:
@@ -75,29 +88,30 @@ class Measurement:
     Attributes
     ----------
     n : decisions that the mean change rests on
-    change : (n,) change of probability towards the label that the twin's attribute stands for, NaN where it stands for none;
-        absolute where no value stands for one
+    decides : which change decides
+    change : (n,) the change that decides, NaN where it is not defined
     flipped : (n,) whether the decision differs
     group : (n,) "label, attribute → the twin's attribute"
-    one_way : where no value stands for a label, how much of the change goes to one label with one of two values, `drawn` (in
-        words): a cue can disturb answers without drawing them anywhere
+    mean : of the change that decides
+    disturbed : the part of the absolute change that goes elsewhere: fragility
+    drawn : where the one-way part decides, which way that is, in words
     """
 
     model: str
     attribute: str
-    directed: bool
+    decides: Deciding
     aligned: str
     aligned_from: str
     n: int
     n_subjects: int | None
     without_twin: int
     same_attribute: int
-    without_label: int
+    undefined: int
     mean: Interval
     absolute: Interval
     flips: Interval
     towards: Interval
-    one_way: Interval
+    disturbed: Interval
     drawn: str
     change: np.ndarray
     flipped: np.ndarray
@@ -121,14 +135,14 @@ def measure(
 
     Parameters
     ----------
-    aligned : attribute value → the label it stands for; learnt as in `groups` by default. Where nothing is aligned the
-        absolute change counts (half the sum of absolute changes over classes).
+    aligned : attribute value → the label it stands for; learnt as in `groups` by default. Where nothing is aligned the part of
+        the change that goes one way counts, and without an attribute the absolute change (half the sum over classes).
     pictures : pairs shown, the most changed first
     """
     pairs = pairs_of(evidence, attribute)
     pi, source = alignment_of(evidence, pairs.attribute, aligned)
-    changes = changes_of(pairs, pi, evidence.card.classes)
     subject = pairs.test.cohort.subject
+    changes = changes_of(pairs, pi, evidence.card.classes, rng)
     groups = _group_names(pairs)
     group_of_row = np.array(groups, dtype=object)
     by_group = {name: np.where(group_of_row == name, changes.change, np.nan) for name in sorted(set(groups))}
@@ -139,26 +153,26 @@ def measure(
         shares=("flipped", "towards"),
         B=B,
         level=level,
-        reason=UNALIGNED,
+        reason=UNALIGNED if changes.decides == "label" else NOT_TOLD,
     )
     shown, no_pictures = _pictures(pairs, changes.change, groups, evidence.card.classes, pictures)
     undirected = np.isnan(changes.change)
     return Measurement(
         model=evidence.card.name,
         attribute=pairs.attribute.name if pairs.attribute else "",
-        directed=changes.directed,
+        decides=changes.decides,
         aligned=say_alignment(pi, pairs.attribute, evidence),
         aligned_from=source,
         n=int((~undirected).sum()),
         n_subjects=None if subject is None else len(np.unique(subject_codes(subject))),
         without_twin=pairs.without_twin,
         same_attribute=pairs.same_attribute,
-        without_label=int(undirected.sum()),
+        undefined=int(undirected.sum()),
         mean=means["change"],
         absolute=means["absolute"],
         flips=means["flipped"],
         towards=means["towards"],
-        one_way=means["one way"],
+        disturbed=means["disturbed"],
         drawn=changes.drawn,
         change=changes.change,
         flipped=changes.flipped,
@@ -207,14 +221,22 @@ def pairs_of(evidence: Evidence, attribute: str | None) -> Pairs:
         return Pairs(test, twin, None, None, without_twin, 0)
     a = test.cohort.attribute(attribute)
     refuse_mixed_cases(test_view, a.name)
-    b = twin.cohort.attribute(attribute)
+    b = _of_twins(test.cohort, a, twin.cohort.attribute(attribute))
     same = b.present & (b.values == a.values)
     if same.all():
         raise NotRun("every twin has the attribute of its image: nothing was changed", lacks="twins")
     keep = np.flatnonzero(~same)
     test, twin = test.select(keep), twin.select(keep)
-    a, b = test.cohort.attribute(attribute), twin.cohort.attribute(attribute)
+    a = test.cohort.attribute(attribute)
+    b = _of_twins(test.cohort, a, twin.cohort.attribute(attribute))
     return Pairs(test, twin, a, b, without_twin, int(same.sum()))
+
+
+def _of_twins(cohort: Cohort, a: Attribute, b: Attribute) -> Attribute:
+    """The attribute of the twins; where nobody told it, and the table's only attribute has two values, it is the other one."""
+    if b.present.any() or len(cohort.attributes) > 1 or a.kind == "continuous" or len(a.levels) != 2:
+        return b
+    return Attribute(a.name, a.kind, np.where(a.present, 1 - a.values, a.values), a.levels)
 
 
 @dataclass(frozen=True)
@@ -223,18 +245,16 @@ class Changes:
 
     Attributes
     ----------
-    directed : whether any value stands for a label; then `change` is towards that label, else it is absolute
+    decides, change, drawn : see `Measurement`
     towards : whether the decision flips to the label that the twin's attribute stands for
-    one_way, drawn : see `Measurement`
     """
 
-    directed: bool
+    decides: Deciding
     change: np.ndarray
     absolute: np.ndarray
     flipped: np.ndarray
     towards: np.ndarray
-    one_way: np.ndarray
-    drawn: str
+    drawn: str = ""
 
     def columns(self) -> dict[str, np.ndarray]:
         return {
@@ -242,45 +262,70 @@ class Changes:
             "absolute": self.absolute,
             "flipped": self.flipped,
             "towards": self.towards,
-            "one way": self.one_way,
+            "disturbed": self.absolute - self.change,
         }
 
 
-def changes_of(pairs: Pairs, aligned: Mapping[Hashable, Hashable], classes: Sequence[Any]) -> Changes:
-    """The change of probability from each image to its twin, in the direction of what the twin's attribute stands for."""
+def changes_of(pairs: Pairs, aligned: Mapping[Hashable, Hashable], classes: Sequence[Any], rng: np.random.Generator) -> Changes:
+    """The change of probability from each image to its twin: towards what the twin's attribute stands for, or one way."""
     difference = pairs.twin.probability - pairs.test.probability
     n = len(difference)
     absolute = np.abs(difference).sum(axis=1) / 2
     decided, twin_decided = pairs.test.logits.argmax(axis=1), pairs.twin.logits.argmax(axis=1)
     flipped = decided != twin_decided
-    label = np.full(n, -1)  # that the twin's attribute stands for
-    if pairs.twin_attribute is not None:
-        label = np.array([aligned.get(value, -1) for value in pairs.twin_attribute.values.tolist()])
     undefined = np.full(n, np.nan)
+    if pairs.twin_attribute is None:
+        return Changes("absolute", absolute, absolute, flipped, undefined)
+    label = np.array([aligned.get(value, -1) for value in pairs.twin_attribute.values.tolist()])  # the twin's
     if not (label >= 0).any():
-        one_way, drawn = _one_way(pairs, difference, classes)
-        return Changes(False, absolute, absolute, flipped, undefined, one_way, drawn)
+        change, drawn = _one_way(pairs, difference, classes, rng)
+        return Changes("one way", change, absolute, flipped, undefined, drawn)
     change = np.where(label >= 0, difference[np.arange(n), label], np.nan)
     towards = np.where(label >= 0, flipped & (twin_decided == label), np.nan)
-    return Changes(True, change, absolute, flipped, towards, undefined, "")
+    return Changes("label", change, absolute, flipped, towards)
 
 
-def _one_way(pairs: Pairs, difference: np.ndarray, classes: Sequence[Any]) -> tuple[np.ndarray, str]:
-    """Change of every row towards the label that most of the change goes to with one value, and which they are, in words.
+def _one_way(pairs: Pairs, difference: np.ndarray, classes: Sequence[Any], rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """Change of every row in the direction that the other half of the twins shows, and which that is over all, in words."""
+    steps = steps_of(pairs)
+    first = halves(len(difference), pairs.test.cohort.subject, rng)
+    change = one_way(difference, steps, first)
+    return change, _say_ways(pairs, difference, steps, classes)
 
-    NaN where the attribute has other than two values (there is no one way between more), or is not known.
-    """
-    b = pairs.twin_attribute
-    if b is None or b.kind == "continuous" or len(b.levels) != 2:
-        return np.full(len(difference), np.nan), ""
-    signed = difference * np.select([b.values == 0, b.values == 1], [-1.0, 1.0], np.nan)[:, None]
-    if np.isnan(signed).all():
-        return signed[:, 0], ""
-    mean = np.nanmean(signed, axis=0)
-    label = int(np.abs(mean).argmax())
-    sign = 1.0 if mean[label] >= 0 else -1.0
-    level = b.levels[1 if sign > 0 else 0]
-    return sign * signed[:, label], f"{pairs.twin.cohort.label_name} = {classes[label]} with {b.name} = {level}"
+
+def steps_of(pairs: Pairs) -> Steps:
+    """Which values the attribute went between, and which way; a number goes up or down."""
+    a, b = pairs.attribute, pairs.twin_attribute
+    if a is None or b is None:
+        unknown = np.full(len(pairs.test.label), -1)
+        return Steps(unknown, unknown.astype(np.float64))
+    known = a.present & b.present
+    before, after = np.where(known, a.values, 0), np.where(known, b.values, 0)
+    sign = np.sign(after - before).astype(np.float64)
+    if a.kind == "continuous":
+        step = np.zeros(len(sign), dtype=np.int64)
+    else:
+        step = np.minimum(before, after).astype(np.int64) * len(a.levels) + np.maximum(before, after).astype(np.int64)
+    return Steps(np.where(known & (sign != 0), step, -1), sign)
+
+
+def _say_ways(pairs: Pairs, difference: np.ndarray, steps: Steps, classes: Sequence[Any]) -> str:
+    """Where answers go with which value, of the steps that most twins make."""
+    a = pairs.attribute
+    found = ways(difference, steps, np.ones(len(difference), dtype=bool))
+    often = sorted(found, key=lambda step: -int((steps.step == step).sum()))
+    said = []
+    for step in often[:MOST_NAMED]:
+        way = found[step]
+        if a is None or a.kind == "continuous":
+            value = f"{'higher' if way.sign > 0 else 'lower'} {a.name if a else 'values'}"
+        else:
+            low, high = divmod(step, len(a.levels))
+            to, of = (high, low) if way.sign > 0 else (low, high)
+            value = f"{a.name} = {a.levels[to]}" + (f" rather than {a.levels[of]}" if len(a.levels) > 2 else "")
+        said.append(f"{pairs.twin.cohort.label_name} = {classes[way.label]} with {value}")
+    more = f" and {len(often) - MOST_NAMED} more" if len(often) > MOST_NAMED else ""
+    return "; ".join(said) + more
 
 
 def _group_names(pairs: Pairs) -> tuple[str, ...]:
@@ -339,13 +384,20 @@ def _eight_bit(pixels: np.ndarray) -> np.ndarray:
 
 
 def conclude(
-    measurements: Mapping[str, Sequence[Measurement]], *, rng: np.random.Generator, tolerance: float = TOLERANCE
+    measurements: Mapping[str, Sequence[Measurement]],
+    *,
+    rng: np.random.Generator,
+    tolerance: float = TOLERANCE,
+    seen: float = SEEN,
 ) -> Result:
-    """`shortcut` when the lower limit of the mean change exceeds `tolerance`."""
+    """`shortcut` when the lower limit of the mean change exceeds `tolerance`.
+
+    Where the one-way part decides, its mean must also reach `seen`, and there is no evidence where the upper limit stays below.
+    """
     models = tuple(measurements["test"])
     first = models[0]
     context = Context(attribute=first.attribute, n_rows=first.n, n_subjects=first.n_subjects)
-    return Result(models, context, tolerance=tolerance)
+    return Result(models, context, tolerance=tolerance, seen=seen)
 
 
 @dataclass(frozen=True)
@@ -354,73 +406,96 @@ class Result(OneModelResult[Measurement]):
 
     question: ClassVar[str] = QUESTION
     row: ClassVar[Row] = ROW
+    standing: ClassVar[Standing] = "intervention"
 
     tolerance: float = TOLERANCE
+    seen: float = SEEN
 
     @property
     def verdict(self) -> Verdict:
         m = self.first
         if m.n < FEWEST_TWINS or np.isnan(m.mean.low):
             return "inconclusive"
+        if m.decides == "one way":
+            return self._one_way_verdict(m)
         if m.mean.low > self.tolerance:
             return "shortcut"
         return "no evidence"
 
+    def _one_way_verdict(self, m: Measurement) -> Verdict:
+        if m.mean.low > self.tolerance and m.mean.value >= self.seen:
+            return "shortcut"
+        if m.mean.high < self.seen:
+            return "no evidence"
+        return "inconclusive"
+
+    def is_fragile(self, m: Measurement) -> bool:
+        """Whether changing the cue surely disturbs answers that it draws nowhere."""
+        return m.decides != "absolute" and bool(m.disturbed.low > self.tolerance)
+
     def sentence(self, m: Measurement) -> str:
         if m.n < FEWEST_TWINS:
-            if m.without_label:
-                whose = " whose attribute stands for a label"
-            else:
-                whose = ""
-            return f"Only {m.n} test images have a twin{whose}; at least {FEWEST_TWINS} are needed to judge."
+            return f"Only {m.n} test images have a twin{_whose(m)}; at least {FEWEST_TWINS} are needed to judge."
         if np.isnan(m.mean.low):
             return f"The change has no interval ({m.mean.reason}), so it cannot be judged."
         cue = f"“{m.attribute}”" if m.attribute else "the cue"
-        where = " towards the label that it stands for" if m.directed else ""
-        said = (
-            f"Changing {cue} alone moves the predicted probability by {_limits(m.mean)}{where} "
-            f"and flips {m.flips.value:.1%} of the decisions"
-        )
-        if m.drawn:
-            said += f"; {_limits(m.one_way)} of it goes to {m.drawn}"
+        if m.decides == "one way":
+            said = f"Changing {cue} alone draws the predicted probability one way by {_limits(m.mean)} ({m.drawn})"
+        else:
+            where = " towards the label that it stands for" if m.decides == "label" else ""
+            said = f"Changing {cue} alone moves the predicted probability by {_limits(m.mean)}{where}"
+        said += f" and flips {m.flips.value:.1%} of the decisions"
+        fragile = ""
+        if self.is_fragile(m):
+            fragile = f" Answers are fragile: a change of {_limits(m.disturbed)} more goes no one way."
+        return f"{said}: {self._meaning(m)}.{fragile}"
+
+    def _meaning(self, m: Measurement) -> str:
         if self.verdict == "shortcut":
-            return f"{said}: the model relies on it."
-        if m.directed and m.mean.high < -self.tolerance:
-            return f"{said}: the model moves against the cue, which is not a shortcut."
-        return f"{said}: not beyond the tolerance of {self.tolerance:g}."
+            return "the model relies on it"
+        if m.decides == "one way":
+            if self.verdict == "inconclusive":
+                return f"neither surely {self.seen:g} nor surely less"
+            return f"less than {self.seen:g}, and it stands for no label"
+        if m.decides == "label" and m.mean.high < -self.tolerance:
+            return "the model moves against the cue, which is not a shortcut"
+        return f"not beyond the tolerance of {self.tolerance:g}"
 
     def estimates(self, m: Measurement) -> list[Estimate]:
-        mean = "mean change of probability" + (" towards the twin's label" if m.directed else "")
+        names = {
+            "label": "mean change of probability towards the twin's label",
+            "one way": "change that goes one way",
+            "absolute": "mean change of probability",
+        }
+        note = f"{m.drawn}; the direction is learnt on the other half of the twins" if m.decides == "one way" else ""
         shown = [
-            Estimate.of(mean, m.mean, ROW, unit="probability", n=m.n),
+            Estimate.of(names[m.decides], m.mean, ROW, unit="probability", n=m.n, note=note),
             Estimate.of("mean absolute change of probability", m.absolute, ROW, unit="probability", n=m.n),
             Estimate.of("decisions that flip", m.flips, ROW, unit="share", n=m.n),
         ]
-        if m.directed:
+        if m.decides == "label":
             shown.append(Estimate.of("decisions that flip to the twin's label", m.towards, ROW, unit="share", n=m.n))
-        if m.drawn:
-            note = (
-                f"to {m.drawn}, where most of it goes; decides nothing: near 0 the cue disturbs answers without drawing them "
-                "anywhere"
-            )
-            shown.append(Estimate.of("change that goes one way", m.one_way, ROW, unit="probability", n=m.n, note=note))
+        if m.decides != "absolute":
+            note = "of the absolute change: the cue disturbs these answers without drawing them; it has no vote"
+            name = "fragility: change that goes no one way"
+            shown.append(Estimate.of(name, m.disturbed, ROW, unit="probability", n=m.n, note=note))
         return shown
 
     def checks(self, m: Measurement) -> list[Check]:
         left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"
         complete = not (m.without_twin or m.same_attribute)
-        return [
+        found = [
             Check(
                 id="twins",
                 name=f"at least {FEWEST_TWINS} twins",
                 passed=m.n >= FEWEST_TWINS,
-                note=f"{m.n} twins",
+                note=f"{m.n} twins{_whose(m)}",
                 decides=True,
             ),
             Check(
                 id="direction",
                 name="the twin's attribute stands for a label",
-                passed=True if m.directed else None,
+                passed=True if m.decides == "label" else None,
                 note=_say_direction(m),
             ),
             Check(
@@ -430,6 +505,19 @@ class Result(OneModelResult[Measurement]):
                 note="" if complete else left_out,
             ),
         ]
+        if m.decides == "one way":
+            wide = f"the interval holds {self.seen:g}: more twins would help"
+            decided = self.verdict != "inconclusive"
+            found.append(
+                Check(
+                    id="power",
+                    name=f"{self.seen:g} one way could be told from less",
+                    passed=decided if m.n >= FEWEST_TWINS else None,
+                    note="" if decided else wide,
+                    decides=True,
+                )
+            )
+        return found
 
     def exhibits(self, m: Measurement) -> list[Exhibit]:
         exhibits: list[Exhibit] = [_distribution(m, self.tolerance), _groups(m.by_group, self.tolerance)]
@@ -442,26 +530,36 @@ def _limits(i: Interval) -> str:
     return f"{i.value:.3f} ({i.low:.3f} to {i.high:.3f})"
 
 
+def _whose(m: Measurement) -> str:
+    """What twins must have to count, where some do not."""
+    if not m.undefined:
+        return ""
+    return {"label": " whose attribute stands for a label", "one way": " whose attribute is known"}.get(m.decides, "")
+
+
 def _say_direction(m: Measurement) -> str:
-    if not m.directed:
-        return f"{m.aligned_from}; the absolute change is used"
-    if m.without_label:
-        left = f"; {m.without_label} twins without one left out"
-    else:
-        left = ""
+    if m.decides == "absolute":
+        return "no attribute is known: the absolute change is used, and being drawn cannot be told from being disturbed"
+    if m.decides == "one way":
+        left = f"; {m.undefined} twins left out: {NOT_TOLD}" if m.undefined else ""
+        return f"{m.aligned_from}; the part of the change that goes one way is used{left}"
+    left = f"; {m.undefined} twins without one left out" if m.undefined else ""
     return f"{m.aligned} ({m.aligned_from}){left}"
+
+
+TOWARDS = {"label": " towards the twin's label", "one way": " one way", "absolute": ""}
 
 
 def _distribution(m: Measurement, tolerance: float) -> Curves:
     known = m.change[~np.isnan(m.change)]
-    count, edges = np.histogram(known, bins=BINS, range=(-1.0 if m.directed else 0.0, 1.0))
+    count, edges = np.histogram(known, bins=BINS, range=(0.0 if m.decides == "absolute" else -1.0, 1.0))
     return Curves(
         title="How much each prediction changes",
         caption="Images by the change of probability between them and their twins. A model that does not use the cue has "
         "them all at 0.",
         x=(edges[:-1] + edges[1:]) / 2,
         series={"images": count},
-        x_label="change of probability" + (" towards the twin's label" if m.directed else ""),
+        x_label="change of probability" + TOWARDS[m.decides],
         y_label="images",
         style="steps",
         vline=tolerance,

@@ -244,11 +244,15 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         raise NotRun("no test row is left to measure")
     if maps not in view:
         raise NotRun(f"{maps!r} is not in the evidence of {evidence.card.name} on test: extract it")
-    no_region = "" if region in view else f"{region!r} is not in the evidence"
+    no_region = ""
+    if region not in view:
+        no_region = f"{region!r} is not in the evidence"
     if no_region:
         region = ""
     scores, subject = score_images(view, maps, region, settings.width), view.cohort.subject
-    columns = {mean.name: getattr(scores, mean.name) for mean in dataclasses.fields(Means)}
+    columns = {}
+    for mean in dataclasses.fields(Means):
+        columns[mean.name] = getattr(scores, mean.name)
     means = column_means(columns, rng=rng, subject=subject, B=settings.B, level=settings.level)
     rows = _rows_to_show(scores, bool(region), settings)
     shown, no_pictures = _draw(evidence, view, maps, region, rows)
@@ -364,7 +368,10 @@ def _draw(evidence: Evidence, view: View, maps: str, region: str, rows: np.ndarr
         return NONE_SHOWN, "no image has a defined score"
     chosen = view.select(rows)
     values = chosen[maps].astype(np.float64)
-    share = np.nan_to_num(chosen[region]) if region else np.zeros(values.shape)
+    if region:
+        share = np.nan_to_num(chosen[region])
+    else:
+        share = np.zeros(values.shape)
     grid = share.shape[1:]
     laid = np.maximum(enlarge(values, grid), 0).reshape(len(rows), -1)
     inside = (share >= 0.5).reshape(len(rows), -1)
@@ -473,15 +480,12 @@ def exhibits(measurements: Sequence[Measurement]) -> tuple[Exhibit, ...]:
 
 
 def mass_bars(m: Measurement) -> Bars:
-    maps, even = (m.mean.focus, m.mean.peripheral), (m.mean.area, m.mean.rim)
     return Bars(
         title="Where the mass lies",
         caption="Mean share of the positive mass inside the region, and of that at its rim, with intervals, beside what a map "
         "without any preference would have. More mass at the rim goes with leaning on the border; it does not prove it.",
         labels=["inside the region", f"at its rim ({m.width:g} of the radius)"],
-        series={"maps": [mean.value for mean in maps], "an even map": [mean.value for mean in even]},
-        low={"maps": [mean.low for mean in maps], "an even map": [mean.low for mean in even]},
-        high={"maps": [mean.high for mean in maps], "an even map": [mean.high for mean in even]},
+        series={"maps": [m.mean.focus, m.mean.peripheral], "an even map": [m.mean.area, m.mean.rim]},
         value_label="share of the mass",
     )
 
@@ -506,7 +510,9 @@ def score_curves(m: Measurement) -> Curves:
 
 
 def model_table(measurements: Sequence[Measurement]) -> Table:
-    rows = [[m.model, Cell.of(m.mean.focus), Cell.of(m.mean.peripheral), Cell.of(m.mean.entropy), m.n] for m in measurements]
+    rows = []
+    for m in measurements:
+        rows.append([m.model, Cell.of(m.mean.focus), Cell.of(m.mean.peripheral), Cell.of(m.mean.entropy), m.n])
     return Table(
         title="By model",
         caption="Means over the test images, each with its interval.",

@@ -40,9 +40,10 @@ ROW: Row = "behaviour"
 
 def needs(threshold: str = "argmax") -> tuple[Need, ...]:
     """Logits of the test rows; of audit rows to learn π where training rows are unknown; of val rows for a threshold."""
-    optional = Need("test", "audit", "logits", optional=True)
-    tuned = (Need("test", "val", "logits"),) if threshold == "max_f1" else ()
-    return (Need("test", "test", "logits"), optional, *tuned)
+    needed = [Need("test", "test", "logits"), Need("test", "audit", "logits", optional=True)]
+    if threshold == "max_f1":
+        needed.append(Need("test", "val", "logits"))
+    return tuple(needed)
 
 
 def roles() -> tuple[Role, ...]:
@@ -310,7 +311,9 @@ class Result(OneModelResult[Measurement]):
         found = []
         for name in SHOWN:
             if m.has(name):
-                heading = "Fairness (lower is fairer)" if name in FAIRNESS else "Performance"
+                heading = "Performance"
+                if name in FAIRNESS:
+                    heading = "Fairness (lower is fairer)"
                 shown = {"group": heading, "unit": _unit(name, m), "note": NOTES.get(name, ""), "n": m.metrics.rows(name)}
                 found.append(Estimate.of(name, m.get(name), ROW, **shown))
         return found
@@ -372,7 +375,9 @@ def _worst_group(m: Measurement) -> str:
 def _unit(name: str, m: Measurement) -> str:
     if name not in LOGISTIC:
         return UNITS.get(name, "share")
-    return f"log odds per unit of {m.attribute}" if m.kind == "continuous" else "log odds ratio"
+    if m.kind != "continuous":
+        return "log odds ratio"
+    return f"log odds per unit of {m.attribute}"
 
 
 def _undefined_in_some(m: Measurement) -> list[str]:
@@ -384,15 +389,15 @@ def _undefined_in_some(m: Measurement) -> list[str]:
 def _by_group(m: Measurement) -> Bars:
     named = m.groups_of("group accuracy")
     bars = [m.get("group accuracy", group) for group in named]
-    stands_for = f"{m.attribute} stands for a label: {m.aligned} ({m.aligned_from})." if m.aligned else ""
+    stands_for = ""
+    if m.aligned:
+        stands_for = f"{m.attribute} stands for a label: {m.aligned} ({m.aligned_from})."
     return Bars(
         title="Accuracy by group",
         caption=f"Share of right decisions ({m.decision}) in every (label, {m.attribute}) group, with 95 % intervals; "
         f"the line is the accuracy over all rows. {stands_for}",
         labels=[f"{group} (n = {m.metrics.rows('group accuracy', group)})" for group in named],
-        series={"accuracy": [b.value for b in bars]},
-        low={"accuracy": [b.low for b in bars]},
-        high={"accuracy": [b.high for b in bars]},
+        series={"accuracy": bars},
         reference=m.get("accuracy").value,
         reference_label="all rows",
         value_label="accuracy",
@@ -429,7 +434,9 @@ def _reliability(m: Measurement) -> Curves:
 
 def _by_model(found: Sequence[Measurement]) -> Table:
     metrics = [name for name in MAIN if found[0].has(name)]
-    rows: list[Sequence[Any]] = [[m.model, *(Cell.of(m.get(name)) for name in metrics)] for m in found]
+    rows: list[Sequence[Any]] = []
+    for m in found:
+        rows.append([m.model, *(Cell.of(m.get(name)) for name in metrics)])
     values = np.array([[m.get(name).value for name in metrics] for m in found])
     rows.append(["mean over models", *values.mean(axis=0)])
     rows.append(["standard deviation", *values.std(axis=0, ddof=1)])

@@ -152,11 +152,12 @@ def measure(
         refuse_mixed_cases(view, a.name)
     (to_fit, missing_audit), (to_read, missing) = _rows(audit, a.name), _rows(test, a.name)
     subject = test.by_case("features")[0].subject
-    sample = resamples(len(to_read.label), rng=rng, B=B, subject=subject)
+    sample = resamples(len(to_read.y), rng=rng, B=B, subject=subject)
     readings = _read_all(to_fit, to_read, a.kind == "continuous", sample, C)
     left_out: list[str] = []
     for reading in readings:
-        left_out += [f"{_say(what, a, evidence)}: {why}" for what, why in reading.left_out.items()]
+        for what, why in reading.left_out.items():
+            left_out.append(f"{_say(what, a, evidence)}: {why}")
     return Measurement(
         model=evidence.card.name,
         attribute=a.name,
@@ -165,7 +166,7 @@ def measure(
         n_audit=readings[0].n_fit,
         n_test=readings[0].n_test,
         n_subjects=None if subject is None else sample.units,
-        d=to_fit.features.shape[1],
+        d=to_fit.z.shape[1],
         converged=all(reading.converged for reading in readings),
         left_out=tuple(dict.fromkeys(left_out)),
         missing_audit=missing_audit,
@@ -182,14 +183,16 @@ def conclude(measurements: Mapping[str, Sequence[Measurement]], *, rng: np.rando
 # ---- measuring -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(view: View, attribute: str) -> tuple[probes.Rows, int]:
+def _rows(view: View, attribute: str) -> tuple[probes.Sample, int]:
     """Features, label and attribute of a view, and how many of its rows lack one of the last two."""
     cohort, label, features = view.by_case("features")
     a = cohort.attribute(attribute)
-    return probes.Rows(features, label, a.values), int((~((label >= 0) & a.present)).sum())
+    return probes.Sample(features, label, a.values), int((~((label >= 0) & a.present)).sum())
 
 
-def _read_all(to_fit: probes.Rows, to_read: probes.Rows, continuous: bool, sample: Resamples, C: float) -> list[probes.Reading]:
+def _read_all(
+    to_fit: probes.Sample, to_read: probes.Sample, continuous: bool, sample: Resamples, C: float
+) -> list[probes.Reading]:
     if continuous:
         targets = ("global", "class-conditional")
         return [probes.read_continuous(to_fit, to_read, target=target, resamples=sample) for target in targets]
@@ -306,9 +309,7 @@ def _bars(m: Measurement) -> Bars:
         title="How well each probe reads",
         caption="Balanced accuracy on held-out rows (concordance for numbers), with 95 % intervals. Chance is the bar beside it.",
         labels=[f"{PROBES[kind]}: {TARGETS[target]}" for kind, target in zip(readings.kind, readings.target, strict=True)],
-        series={"probe": [i.value for i in readings.decides], "chance": readings.chance},
-        low={"probe": [i.low for i in readings.decides]},
-        high={"probe": [i.high for i in readings.decides]},
+        series={"probe": readings.decides, "chance": readings.chance},
         value_label=m.unit,
     )
 

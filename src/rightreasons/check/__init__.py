@@ -7,6 +7,7 @@ left aside, and the rest is checked.
     groups     how many rows each (label, attribute) group has, against what the audits want
     files      images, twins and masks; `shapes` says whether they fit each other and the model
     outputs    do labels fit the model's outputs?
+    preflight  does the model work on these rows? Also asked by every audit, before its verdicts
     report     what was found
 """
 
@@ -25,6 +26,7 @@ from rightreasons.check.columns import column_problems, open_table
 from rightreasons.check.files import Depth, Files
 from rightreasons.check.groups import group_problems, group_sizes
 from rightreasons.check.outputs import MOST_SAMPLE_ROWS, Model, Sample, class_problems, order_problems
+from rightreasons.check.preflight import near_level_problems, working_problems
 from rightreasons.check.report import LEVELS, Report
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.schema import Problem, Table, table_problems
@@ -81,6 +83,8 @@ def check(
         problems += class_problems(table, classifier)
     if classifier is not None and sample is not None:
         problems += order_problems(table, classifier, sample, np.random.default_rng(0) if rng is None else rng)
+        problems += working_problems(table, classifier, sample)
+    problems += near_level_problems(table)
     path = None if isinstance(source, Cohort) else Path(source)
     return Report(name, len(table.frame), _in_order(problems, table, path), groups, tuple(notes))
 

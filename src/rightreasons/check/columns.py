@@ -23,6 +23,7 @@ from rightreasons.data.schema import (
     Schema,
     Table,
     label_values,
+    no_column,
     resolve,
     text,
     tidy,
@@ -86,7 +87,7 @@ def _settled(frame: pd.DataFrame, given: Schema, bins: Mapping[str, Any], proble
             problems.append(Problem(f"{option}= names {name!r}, which is not an attribute; {hint}", kind="bad-setting"))
     for column, part in given.columns().items():
         if column not in columns:
-            message = f"the table has no column {column!r} ({part}=); {suggest(column, columns)}"
+            message = no_column(frame, column, part)
             problems.append(Problem(message, column=column, kind="no-column"))
     given = _with_columns(given, {*columns})
     if len(given.box) not in (0, 1, 4):

@@ -174,7 +174,7 @@ def _look(reference: str, is_mask: bool, root: Path, is_decoded: bool) -> File:
     path = root / (reference.rpartition("#")[0] if ".npy#" in reference else reference)
     try:
         if not path.is_file():
-            return File(error=f"no file at {path}", is_missing=True)
+            return File(error=f"no file at {path} (paths start from root=)", is_missing=True)
         if not is_decoded:
             return File(shape(reference, root=root), mark=_mark(reference, path, root))
         pixels = decode(reference, root, raw=is_mask)

@@ -59,23 +59,23 @@ def class_problems(table: Table, classifier: Model) -> Iterator[Problem]:
 
 def order_problems(table: Table, classifier: Model, sample: Sample, rng: np.random.Generator) -> Iterator[Problem]:
     """Does another assignment of label values to outputs score a higher balanced accuracy, and higher than chance would?"""
-    rows, logits = _checked(sample, table, classifier)
+    rows, logits = checked_sample(sample, table, classifier)
     column = str(table.schema.label)
     is_finite = np.isfinite(logits).all(axis=1)
     for row in rows[~is_finite]:
         yield Problem("the model's logits are not finite on this row", int(row), column, kind="logits-not-finite")
-    true_output = _true_outputs(table, classifier)[rows]
+    true_output = true_outputs(table, classifier)[rows]
     usable = np.flatnonzero((true_output >= 0) & is_finite)[:MOST_SAMPLE_ROWS]
     present, label = np.unique(true_output[usable], return_inverse=True)
     if len(present) < 2:
         return
     predicted = logits[usable].argmax(axis=1)
-    recall = _recall(label, predicted, classifier.C)
+    recall = recall_of(label, predicted, classifier.C)
     as_named = float(recall[np.arange(len(present)), present].mean())
-    best, order = _best_assignment(recall)
+    best, order = best_assignment(recall)
     if best <= as_named + 1e-9:
         return
-    by_chance = [_best_assignment(_recall(rng.permutation(label), predicted, classifier.C))[0] for _ in range(PERMUTATIONS)]
+    by_chance = [best_assignment(recall_of(rng.permutation(label), predicted, classifier.C))[0] for _ in range(PERMUTATIONS)]
     is_clear = sum(c >= best for c in by_chance) <= 1 and best - as_named >= CLEARLY_BETTER  # p <= 0.01
     names = [str(c) for c in classifier.classes]
     moved = ", ".join(f"{names[p]} → output {o}" for p, o in zip(present, order, strict=True) if p != o)
@@ -86,7 +86,8 @@ def order_problems(table: Table, classifier: Model, sample: Sample, rng: np.rand
     yield Problem(message, None, column, "warning" if is_clear else "info", "class-order")
 
 
-def _checked(sample: Sample, table: Table, classifier: Model) -> tuple[np.ndarray, np.ndarray]:
+def checked_sample(sample: Sample, table: Table, classifier: Model) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (m,) and logits (m, C) of a sample."""
     rows, logits = np.asarray(sample[0], dtype=np.int64), np.asarray(sample[1], dtype=np.float64)
     if logits.size == len(rows):  # one logit z is read as (0, z)
         logits = np.stack([np.zeros(len(rows)), logits.ravel()], axis=1)
@@ -97,20 +98,20 @@ def _checked(sample: Sample, table: Table, classifier: Model) -> tuple[np.ndarra
     return rows, logits
 
 
-def _true_outputs(table: Table, classifier: Model) -> np.ndarray:
+def true_outputs(table: Table, classifier: Model) -> np.ndarray:
     """(n,) which output each row's label names, -1 where none does."""
     outputs = {str(c): i for i, c in enumerate(classifier.classes or ())}
     by_code = [outputs.get(str(value), -1) for value in table.schema.classes]
     return np.array([*by_code, -1], dtype=np.int64)[table.label]
 
 
-def _recall(label: np.ndarray, predicted: np.ndarray, outputs: int) -> np.ndarray:
+def recall_of(label: np.ndarray, predicted: np.ndarray, outputs: int) -> np.ndarray:
     """Share (K, C) of the rows of each label that each output takes."""
     confusion = np.zeros((label.max() + 1, outputs))
     np.add.at(confusion, (label, predicted), 1)
     return confusion / confusion.sum(axis=1, keepdims=True)
 
 
-def _best_assignment(recall: np.ndarray) -> tuple[float, np.ndarray]:
+def best_assignment(recall: np.ndarray) -> tuple[float, np.ndarray]:
     labels, outputs = linear_sum_assignment(recall, maximize=True)
     return float(recall[labels, outputs].mean()), outputs

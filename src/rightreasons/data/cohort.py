@@ -94,7 +94,7 @@ class Cohort:
         mapping: Mapping[Any, Any] | None = None,
         kinds: Mapping[str, Kind] | None = None,
         bins: Mapping[str, int | Sequence[float]] | None = None,
-        missing: Sequence[Any] = (),
+        missing: str | int | float | Sequence[str | int | float] = (),
         root: str | os.PathLike[str] | None = None,
         name: str | None = None,
     ) -> Cohort:
@@ -108,11 +108,13 @@ class Cohort:
         attribute : one name or several.
         twin_attribute : the column with the twin's attribute; a mapping attribute → column where there are several.
         box : one column with `x0 y0 x1 y1` (several boxes separated by `;`) or JSON, or the names of four columns.
-        mapping : label value → class, e.g. `{-1: 0}` for uncertain to negative; None makes a label missing.
+        mapping : label value → class, e.g. `{-1: 0}` for uncertain to negative; None makes a label missing. A value that no
+            row has is refused.
+        weight : kept with the rows for methods of your own; no audit, training or mitigation of ours reads it.
         kinds : attribute → "categorical" or "continuous". Without it, a numeric attribute with more than 10 distinct values
             is continuous.
         bins : attribute → edges, or a number of quantile bins: makes a continuous attribute categorical.
-        missing : values that mean "not known", beside empty and NaN.
+        missing : a value that means "not known", beside empty and NaN, or several.
         root : folder that relative image paths start from; the manifest's own by default.
         """
         path = Path(path)
@@ -170,7 +172,8 @@ class Cohort:
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} rows", f"label {self.label_name} {list(self.classes)}"]
-        parts += [f"{name} {self.attribute(name).kind}" for name in self.attributes]
+        for name in self.attributes:
+            parts.append(f"{name} {self.attribute(name).kind}")
         return f"<Cohort {self.name}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -180,7 +183,10 @@ class Cohort:
             heading += f", {', '.join(self.attributes)}"
         if not self.classes:
             return table(heading)
-        with_levels = [name for name in self.attributes if self.attribute(name).kind == "categorical"]
+        with_levels = []
+        for name in self.attributes:
+            if self.attribute(name).kind == "categorical":
+                with_levels.append(name)
         if not with_levels:
             sizes = np.bincount(self.label[self.label >= 0], minlength=len(self.classes))
             return table(heading, (self.label_name, "rows"), list(zip(self.classes, sizes, strict=True)))
@@ -251,7 +257,10 @@ class Cohort:
 
     def complete(self, *names: str) -> np.ndarray:
         """(n,) True where the label and every named attribute are known."""
-        known = self.label >= 0 if self.classes else np.ones(len(self), bool)
+        if self.classes:
+            known = self.label >= 0
+        else:
+            known = np.ones(len(self), bool)
         for name in names:
             known &= self.attribute(name).present
         return known
@@ -264,7 +273,10 @@ class Cohort:
             values = (b.tobytes().hex() for b in self.box or [])
         elif part in ("mask", "transform", "twin"):
             references = getattr(self, part)
-            values = [] if references is None else self._digest_all(references)
+            if references is None:
+                values = []
+            else:
+                values = self._digest_all(references)
         else:
             values = (str(v) for v in self.attribute(part).values)
         return hash_of(values)
@@ -345,7 +357,9 @@ class Cohort:
         else:
             per_label = np.full(len(counts), counts.min())
         size = np.repeat(per_label, counts.shape[1])
-        kept = [rng.permutation(np.flatnonzero(groups == g))[: size[g]] for g in range(counts.size)]
+        kept = []
+        for g in range(counts.size):
+            kept.append(rng.permutation(np.flatnonzero(groups == g))[: size[g]])
         return self.select(np.sort(np.concatenate(kept)), name=f"{self.name}-balanced")
 
     def bias(
@@ -376,6 +390,8 @@ class Cohort:
         """
         if sum(target is not None for target in (discordant, logistic, gap)) != 1:
             raise SettingError("Cohort.bias takes one of discordant=, logistic= and gap=")
+        if size is not None and size < 1:
+            raise SettingError(f"Cohort.bias was given size={size}: give at least 1 row, or leave it out")
         if discordant is None:
             numeric = self._numeric(attribute)
             if gap is not None:
@@ -403,7 +419,10 @@ class Cohort:
         there can be fewer of them.
         """
         source = self if of is None else of
-        training = source.on("train") if source.has("train") else source
+        if source.has("train"):
+            training = source.on("train")
+        else:
+            training = source
         a = self.attribute(attribute)
         if a.kind != "continuous":
             raise DataError(f"attribute {a.name!r} forms the groups {list(a.levels)} as it is")
@@ -477,7 +496,9 @@ class Cohort:
         frame, _ = view.with_ids()
         unknown = pd.Series([None] * len(frame), dtype=object)  # a twin whose attribute is not told
         columns = {a: schema.twin_attribute.get(a) for a in schema.attribute}
-        changed = {a: unknown if column is None else frame[column] for a, column in columns.items()}
+        changed = {}
+        for a, column in columns.items():
+            changed[a] = unknown if column is None else frame[column]
         changed |= {str(schema.image): frame[schema.twin], ID: pd.Series(view.id, dtype=object)}
         frame = frame.assign(**changed)
         derived = replace(schema, id=ID, twin=None, twin_attribute={}, mask=None, box=())

@@ -71,7 +71,9 @@ class Facts:
 
     def field_of_view(self) -> np.ndarray:
         """(n, *size) bool: each image without its dark surround, see `field_of_view`; computed once."""
-        path = None if self.folder is None else self.folder / "field.npy"
+        path = None
+        if self.folder is not None:
+            path = self.folder / "field.npy"
         if path is None or not path.exists():
             pixels = self.pixels()
             parts = (_fields_of_view(pixels[rows]) for rows in self._chunks())
@@ -119,7 +121,9 @@ class Facts:
             raise DataError(
                 f"cohort '{self.cohort.name}' has no rows, and the {name} image needs at least one: check the selection"
             )
-        path = None if self.folder is None else self.folder / f"{name}.npy"
+        path = None
+        if self.folder is not None:
+            path = self.folder / f"{name}.npy"
         if path is not None and path.exists():
             return np.load(path)
         pixels, total = self.pixels(), np.zeros(shape, np.float64)

@@ -102,10 +102,16 @@ def _locate(reference: Reference, root: Reference | None) -> tuple[Path, int | N
         if not number.isdecimal():
             raise ImageError(f"{reference}: found '{number}' after #, expected a row number such as {name}#0")
         row = int(number)
-    path = Path(name) if root is None else Path(root) / name
+    if root is None:
+        path = Path(name)
+    else:
+        path = Path(root) / name
     if not path.is_file():
         there = "a folder" if path.is_dir() else "nothing"
-        raise ImageError(f"{path}: found {there}, expected an image file: check the image column and root=")
+        raise ImageError(
+            f"{name}: found {there} at {path.absolute()}, expected an image file: check the image column, and name the folder "
+            "that its paths start from with root="
+        )
     return path, row
 
 
@@ -187,7 +193,9 @@ def _pil(path: Path) -> Iterator[Image.Image]:
 
 def _frames(image: Image.Image) -> int:
     """Pages of a TIFF stack. Pages of several sizes are a picture and its reduced copies; a GIF or MPO is its first frame."""
-    pages = int(getattr(image, "n_frames", 1)) if image.format == "TIFF" else 1
+    pages = 1
+    if image.format == "TIFF":
+        pages = int(getattr(image, "n_frames", 1))
     if pages == 1:
         return 1
     kinds = set()
@@ -285,7 +293,7 @@ def _npy_header(path: Path, modified: int, size: int) -> tuple[tuple[int, ...], 
 
 def _npy_shape(array: np.ndarray, path: Path, row: int | None) -> tuple[int, ...]:
     if array.ndim not in (2, 3, 4):
-        name = path if row is None else f"{path}#{row}"
+        name = str(path) if row is None else f"{path}#{row}"
         raise ImageError(
             f"{name}: found an image of {array.shape}, expected (h, w), (h, w, c) or (x, y, z, c): save it in one of these shapes"
         )
@@ -405,7 +413,10 @@ def _decode_dicom(path: Path, *, raw: bool) -> np.ndarray:
     with _parsing(path, f"whole pixels of {dataset.Rows} x {dataset.Columns}"):
         frames = int(dataset.get("NumberOfFrames") or 1)
         stored = dataset.pixel_array
-        pages = [stored] if frames == 1 else list(stored)
+        if frames == 1:
+            pages = [stored]
+        else:
+            pages = list(stored)
         if not raw:
             pages = [_present(page, dataset, frame) for frame, page in enumerate(pages)]
     pixels = np.ascontiguousarray(_stacked(pages))

@@ -51,8 +51,8 @@ class Geometry:
     fill: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", tuple(int(s) for s in self.size))
-        object.__setattr__(self, "fill", tuple(float(v) for v in self.fill))
+        object.__setattr__(self, "size", tuple(map(int, self.size)))
+        object.__setattr__(self, "fill", tuple(map(float, self.fill)))
         if len(self.size) not in (2, 3) or min(self.size) < 1:
             raise SettingError(f"size is {self.size}: give (h, w) for images or (x, y, z) for volumes, all positive")
         if not 0 < self.crop <= 1:
@@ -155,7 +155,10 @@ def thumbnail(pixels: np.ndarray, side: int = 128) -> bytes:
         pixels = pixels[..., None]
     if pixels.dtype != np.uint8:
         pixels = np.rint(np.clip(np.nan_to_num(pixels.astype(np.float32)), 0, 1) * 255).astype(np.uint8)
-    pixels = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., 0]
+    if pixels.shape[-1] >= 3:
+        pixels = pixels[..., :3]
+    else:
+        pixels = pixels[..., 0]
     image = Image.fromarray(np.ascontiguousarray(pixels))
     image.thumbnail((side, side), Image.Resampling.BICUBIC)
     stream = io.BytesIO()
@@ -197,7 +200,10 @@ def stream(
         try:
             return load(references[row], geometry, root=root)
         except ImageError as error:
-            name = f"row {row}" if ids is None else f"row '{ids[row]}'"
+            if ids is None:
+                name = f"row {row}"
+            else:
+                name = f"row '{ids[row]}'"
             raise ImageError(f"{name}: {error}") from error
 
     return in_order(one, range(len(references)), workers=workers, ahead=ahead)
@@ -252,7 +258,10 @@ def _placement(source: tuple[int, ...], geometry: Geometry) -> tuple[tuple[int, 
         resized = tuple(target[0] if s == short else int(target[0] * s / short) for s in source)
     else:
         ratios = [s / t for s, t in zip(source, target)]
-        ratio = max(ratios) if geometry.mode == "border" else min(ratios)
+        if geometry.mode == "border":
+            ratio = max(ratios)
+        else:
+            ratio = min(ratios)
         resized = tuple(max(1, round(s / ratio)) for s in source)
     return resized, tuple(_begin(r, s) for r, s in zip(resized, geometry.size))
 

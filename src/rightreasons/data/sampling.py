@@ -43,7 +43,8 @@ def keep_for_gap(numeric: np.ndarray, is_last: np.ndarray, wanted: float, name: 
         return keep_by_logistic(numeric, is_last, (slope / spread, centre, 2.0))
 
     low, high = -STEEPEST, STEEPEST
-    least, most = (gap(numeric, is_last, keep(slope)) for slope in (low, high))
+    least = gap(numeric, is_last, keep(low))
+    most = gap(numeric, is_last, keep(high))
     if not least <= wanted <= most:
         raise DataError(f"gap={wanted:g}: subsampling can give {name!r} gaps from {least:.3g} to {most:.3g}")
     while high - low > 1e-9:
@@ -97,7 +98,10 @@ def _rows_for_share(members: Mapping[int, np.ndarray], agrees: np.ndarray, share
         most = min(most, min(len(members[g]) for g in against) * len(against) / share)
     if most < 1:
         raise DataError("a group that must have rows is empty, and a share needs some of each: see Cohort.counts()")
-    total = int(most + 1e-9) if size is None else size
+    if size is None:
+        total = int(most + 1e-9)
+    else:
+        total = size
     if total > most + 1e-9:
         raise DataError(f"size={size} with {share:.0%} discordant rows is more than these groups allow ({int(most)})")
     each = {True: round(total * (1 - share) / len(with_cue)), False: round(total * share / len(against))}

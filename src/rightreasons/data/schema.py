@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,8 +18,14 @@ import pandas as pd
 from rightreasons.errors import DataError, SettingError
 from rightreasons.families import suggest
 
+LARGEST_EXACT = 2**53  # floats tell whole numbers apart up to here
 CONTINUOUS_ABOVE = 10  # distinct numeric values; fewer are categories
 ID = "rightreasons.id"  # the column that keeps derived ids
+
+IMAGE_SUFFIXES = (
+    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".dcm", ".dicom", ".nii", ".nii.gz", ".mgh", ".mgz",
+    ".npy",
+)  # fmt: skip
 
 TEXT_PARTS = ("id", "image", "split", "subject", "case", "site", "mask", "transform", "twin")
 SINGLE_PARTS = ("image", "label", "id", "split", "subject", "case", "site", "weight", "mask", "transform", "twin")
@@ -102,8 +109,11 @@ class Schema:
                 raise SettingError(f"a cohort has no keyword {key!r}; {suggest(key, [*known, 'bins'])}")
         given["attribute"], given["box"] = _names(given.get("attribute")), _names(given.get("box"))
         mapping = given.get("mapping") or {}
+        for key in ("mapping", "bins", "kinds"):
+            if key in given and not isinstance(given[key] or {}, Mapping):
+                raise SettingError(f"{key}={given[key]!r}: give a table of names and values")
         given["mapping"] = {text(k): v.item() if isinstance(v, np.generic) else v for k, v in mapping.items()}
-        given["missing"] = tuple(text(m) for m in given.get("missing") or ())
+        given["missing"] = tuple(text(m) for m in _names(given.get("missing")))
         given["kinds"] = dict(given.get("kinds") or {})
         for name, kind in given["kinds"].items():
             if kind not in get_args(Kind):
@@ -115,7 +125,10 @@ class Schema:
 
     def columns(self) -> dict[str, str]:
         """Every column the schema names, with the part it plays."""
-        named = {getattr(self, part): part for part in SINGLE_PARTS if getattr(self, part)}
+        named = {}
+        for part in SINGLE_PARTS:
+            if getattr(self, part):
+                named[getattr(self, part)] = part
         named.update(dict.fromkeys(self.attribute, "attribute"))
         named.update(dict.fromkeys(self.box, "box"))
         named.update(dict.fromkeys(self.twin_attribute.values(), "twin_attribute"))
@@ -159,7 +172,9 @@ class Table:
     @classmethod
     def of(cls, frame: pd.DataFrame, schema: Schema, digests: dict[str, str] | None = None) -> Table:
         """The columns of a frame in the parts that a resolved schema gives them, whatever is wrong with them."""
-        texts = {part: None if column is None else _texts(frame[column]) for part, column in schema.text_columns().items()}
+        texts = {}
+        for part, column in schema.text_columns().items():
+            texts[part] = None if column is None else _texts(frame[column])
         return cls(
             frame=frame,
             schema=schema,
@@ -257,11 +272,17 @@ def parse_boxes(value: Any) -> np.ndarray:
     if isinstance(value, str):
         value = [part.replace(",", " ").split() for part in value.split(";") if part.strip()]
     elif not isinstance(value, list | tuple | np.ndarray):
-        value = [] if text(value) == "" else [value]
+        if text(value) == "":
+            value = []
+        else:
+            value = [value]
     if not len(value):
         return np.zeros((0, 4))
     holds_boxes = any(isinstance(part, list | tuple | np.ndarray) for part in value)
-    boxes = list(value) if holds_boxes else [value]
+    if holds_boxes:
+        boxes = list(value)
+    else:
+        boxes = [value]
     try:
         numbers = [list(map(float, box)) for box in boxes]
     except TypeError as error:
@@ -294,9 +315,9 @@ def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_nam
             yield Problem(message, row, column, kind=f"{unit_name}-in-two-{part_name}s")
 
 
-def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """One name or several as a tuple."""
-    if isinstance(columns, str):
+def _names(columns: str | int | float | Iterable[Any] | None) -> tuple[Any, ...]:
+    """One name or value, or several, as a tuple."""
+    if isinstance(columns, str | int | float):
         return (columns,)
     return tuple(columns or ())
 
@@ -325,8 +346,15 @@ def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
     if not np.isfinite(numbers).all():  # "inf" is no measurement
         return [None if v is None else text(v) for v in values]
     are_whole = bool((numbers == np.round(numbers)).all())
-    numeric = iter([int(number) for number in numbers] if are_whole else numbers.tolist())
+    numeric = iter(_whole(known, numbers) if are_whole else numbers.tolist())
     return [None if v is None else next(numeric) for v in values]
+
+
+def _whole(known: Sequence[Any], numbers: np.ndarray) -> list[int]:
+    """Whole numbers of cells; large ones from what the cell says, because floats do not tell them apart."""
+    if not len(numbers) or np.abs(numbers).max() < LARGEST_EXACT:
+        return [int(number) for number in numbers]
+    return [int(cell) if re.fullmatch(r"[+-]?\d+", text(cell)) else int(number) for cell, number in zip(known, numbers)]
 
 
 def _settled(series: pd.Series, missing: Sequence[str], levels: Sequence[Value]) -> list[Value | None]:
@@ -352,7 +380,9 @@ def label_values(frame: pd.DataFrame, schema: Schema) -> list[Value | None]:
     else:
         mapping = _spelled_out(frame, schema)
     cells = map(text, frame[schema.label].tolist())
-    mapped = [None if v is None else mapping.get(cell, v) for cell, v in zip(cells, values, strict=True)]
+    mapped = []
+    for cell, v in zip(cells, values, strict=True):
+        mapped.append(None if v is None else mapping.get(cell, v))
     return _settled(pd.Series(mapped, dtype=object), schema.missing, schema.classes)
 
 
@@ -362,7 +392,12 @@ def _spelled_out(frame: pd.DataFrame, schema: Schema) -> dict[str, Any]:
     A key may be written as the cell is ("True", "01") or as it is understood (1).
     """
     raw, mapping = frame[schema.label], schema.mapping
-    understood = zip(map(text, raw.tolist()), tidy(raw, schema.missing), strict=True)
+    understood = list(zip(map(text, raw.tolist()), tidy(raw, schema.missing), strict=True))
+    known = {cell for cell, v in understood if v is not None} | {text(v) for _, v in understood if v is not None}
+    for key in mapping:
+        if key not in known:
+            values = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
+            raise DataError(f"mapping= names {key!r}, which is no known value of {schema.label!r} ({values}): leave it out")
     return mapping | {cell: mapping.get(cell, mapping.get(text(v), v)) for cell, v in understood if v is not None}
 
 
@@ -389,7 +424,9 @@ def _one_box(corners: np.ndarray) -> list[Any] | None:
 
 
 def _box_problems(frame: pd.DataFrame, schema: Schema) -> Iterator[Problem]:
-    column = schema.box[0] if schema.box else ""
+    column = ""
+    if schema.box:
+        column = schema.box[0]
     for row, value in enumerate(box_values(frame, schema)):
         try:
             boxes = parse_boxes(value)
@@ -408,7 +445,9 @@ def refuse(problems: Iterable[Problem], path: Path) -> None:
     errors = [p for p in problems if p.level == "error"]
     if errors:
         shown = "; ".join(p.message if p.row is None else f"row {p.row + 1}: {p.message}" for p in errors[:5])
-        more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
+        more = ""
+        if len(errors) > 5:
+            more = f"; and {len(errors) - 5} more"
         raise DataError(f"{path}: {shown}{more}. `rightreasons check` lists every row")
 
 
@@ -454,13 +493,27 @@ def _refuse_unknown(frame: pd.DataFrame, schema: Schema, bins: Bins) -> None:
     known = [str(c) for c in frame.columns]
     for column, part in schema.columns().items():
         if column not in known:
-            raise DataError(f"the table has no column {column!r} ({part}=); {suggest(column, known)}")
+            raise DataError(no_column(frame, column, part))
     if schema.box and len(schema.box) not in (1, 4):
         raise DataError(f"box= takes one column or four (x0, y0, x1, y1), not {len(schema.box)}: {', '.join(schema.box)}")
     for option, names in (("bins", bins), ("kinds", schema.kinds)):
         for name in names:
             if name not in schema.attribute:
                 raise SettingError(f"{option}= names {name!r}, which is not an attribute; {suggest(name, schema.attribute)}")
+
+
+def no_column(frame: pd.DataFrame, column: str, part: str) -> str:
+    """What is wrong where a table lacks the column for a part, and which one may be meant."""
+    files = _with_file_names(frame) if part == "image" else []
+    hint = f"{files[0]!r} holds file names: give image={files[0]!r}; " if files else ""
+    return f"the table has no column {column!r} ({part}=); {hint}{suggest(column, map(str, frame.columns))}"
+
+
+def _with_file_names(frame: pd.DataFrame) -> list[str]:
+    """Columns whose first cell is the name of an image."""
+    if not len(frame):
+        return []
+    return [str(name) for name in frame.columns if text(frame[name].iloc[0]).lower().endswith(IMAGE_SUFFIXES)]
 
 
 def _attribute_values(frame: pd.DataFrame, schema: Schema, name: str) -> list[Value | None]:
@@ -518,6 +571,8 @@ def _edges(values: Sequence[Value | None], bins: int | Sequence[float], name: st
                 f"bins={bins} puts every value of {name!r} into one bin: give at least 2, or edges between its values"
             )
         return tuple(cuts.tolist())
+    if isinstance(bins, str):
+        raise SettingError(f"bins for {name!r} are the text {bins!r}: give a number of bins, or a list of edges")
     edges = tuple(float(b) for b in bins)
     if list(edges) != sorted(set(edges)) or not edges:
         raise SettingError(f"bins for {name!r} must be rising edges, not {list(bins)}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,22 +18,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightreasons import files
-from rightreasons.data.schema import SINGLE_PARTS, Schema, text
+from rightreasons.data.schema import IMAGE_SUFFIXES, LARGEST_EXACT, SINGLE_PARTS, Schema, text
 from rightreasons.errors import DataError
 from rightreasons.families import suggest
+from rightreasons.stored import known_format
 
 SCHEMA = b"rightreasons.schema"
+HEAD_BYTES = 1 << 20
+LONGEST_CELL = 100_000
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars (|)", ",": "commas"}
+FORMAT = 1  # of the schema in a saved cohort
 
-SUFFIXES = (
-    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".dcm", ".dicom", ".nii", ".nii.gz", ".mgh", ".mgz",
-    ".npy",
-)  # fmt: skip
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "audit", "test", "testing"}
 SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
 
 def read_frame(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     """The raw table and the schema adapted to its source; a cohort that we saved brings its own, already resolved."""
+    frame, found = _read_source(path, schema)
+    _refuse_long_cells(frame, found, path)
+    return frame, found
+
+
+def _read_source(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     if not path.exists():
         raise DataError(f"no manifest at {path}: expected a CSV or Parquet file, an image folder or a saved dataset")
     located = replace(schema, root=schema.root or str(path if path.is_dir() else path.parent))
@@ -56,28 +66,93 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
     if len(set(arrow.column_names)) < len(arrow.column_names):
         raise DataError(f"{path} has two columns with the same name: {', '.join(arrow.column_names)}")
-    return arrow.to_pandas(), (arrow.schema.metadata or {}).get(SCHEMA)
+    return arrow.to_pandas(integer_object_nulls=True), (arrow.schema.metadata or {}).get(SCHEMA)
 
 
 def _read_csv(path: Path, separator: str, schema: Schema) -> pd.DataFrame:
+    _refuse_other_text(path, separator, schema)
     as_text = {column: str for column in schema.text_columns().values() if column}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than the header would lose some
-            # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
-            return pd.read_csv(
-                path,
-                dtype=as_text,
-                keep_default_na=False,
-                na_values=["", "nan", "NaN"],
-                sep=separator,
-                index_col=False,
-                low_memory=False,
-            )
+        frame = _parsed(path, separator, as_text)
     except pd.errors.ParserWarning as error:
         raise DataError(f"{path} cannot be read as a table: rows have more cells than the header has names") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from error
+    rounded = [str(name) for name in frame.columns if name not in as_text.values() and _has_lost_digits(frame[name])]
+    if rounded:  # whole numbers beside an empty cell were read as floats, which do not tell large ones apart
+        frame = frame.assign(**_parsed(path, separator, dict.fromkeys(rounded, str), usecols=rounded))
+    return frame
+
+
+def _parsed(path: Path, separator: str, as_text: Mapping[str, type], **more: Any) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than the header would lose some
+        # NA and None may be honest values of an attribute (a continent, a treatment): only empty and NaN are missing.
+        return pd.read_csv(
+            path,
+            dtype=dict(as_text),
+            keep_default_na=False,
+            na_values=["", "nan", "NaN"],
+            sep=separator,
+            index_col=False,
+            low_memory=False,
+            encoding="utf-8",
+            **more,
+        )
+
+
+def _refuse_other_text(path: Path, separator: str, schema: Schema) -> None:
+    """Refuse a file that is no text, that has other separators, or the name of a column twice."""
+    with path.open("rb") as file:
+        start = file.read(HEAD_BYTES)
+    if not start.strip():
+        raise DataError(f"{path} cannot be read as a table: it is empty, and a table begins with a line of column names")
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start:
+        raise DataError(
+            f"{path} cannot be read as a table: it is not UTF-8 text (UTF-16, or no text at all); save it as CSV in UTF-8"
+        )
+    try:
+        text_of_start = codecs.getincrementaldecoder("utf-8-sig")().decode(start)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} cannot be read as a table: it is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
+    try:
+        names = next(csv.reader(io.StringIO(text_of_start), delimiter=separator), [])
+    except csv.Error as error:
         raise DataError(f"{path} cannot be read as a table: {error}") from error
+    other = next((sign for sign in OTHER_SEPARATORS if len(names) == 1 and sign in names[0]), None)
+    if other is not None and names[0] not in schema.columns():
+        way_out = "save it with commas" if separator == "," else "save it as .csv"
+        if other == "\t":
+            way_out = "name the file .tsv"
+        raise DataError(
+            f"{path} has {OTHER_SEPARATORS[other]} between its cells where {OTHER_SEPARATORS[separator]} are expected "
+            f"(the first line is {names[0][:60]!r}): {way_out}, with decimal points in numbers"
+        )
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path} has two columns of the name {twice[0]!r}: which is meant? Rename or remove one")
+
+
+def _has_lost_digits(series: pd.Series) -> bool:
+    if series.dtype.kind != "f":
+        return False
+    return bool((np.abs(series.to_numpy()[np.isfinite(series.to_numpy())]) >= LARGEST_EXACT).any())
+
+
+def _refuse_long_cells(frame: pd.DataFrame, schema: Schema, path: Path) -> None:
+    """A cell of megabytes is a file that stands in the table; as a label or an id it would fill every page."""
+    for name in schema.columns():
+        if name not in frame.columns or frame[name].dtype.kind in "iufb":
+            continue
+        lengths = frame[name].map(lambda cell: len(cell) if isinstance(cell, str) else 0).to_numpy(dtype=np.int64)
+        if lengths.max(initial=0) > LONGEST_CELL:
+            row = int(lengths.argmax())
+            raise DataError(
+                f"{path}, row {row + 1}: the cell of {name!r} has {lengths[row]:,} characters, at most {LONGEST_CELL:,} are "
+                "expected: name files by their paths, and leave long texts out"
+            )
 
 
 def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
@@ -86,7 +161,7 @@ def write_frame(frame: pd.DataFrame, schema: Schema, path: Path) -> Path:
     for column in mixed:  # one column of numbers and text would stop Arrow
         frame[column] = _writable(frame[column].tolist())
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
-    metadata = {**(arrow.schema.metadata or {}), SCHEMA: json.dumps(asdict(schema)).encode()}
+    metadata = {**(arrow.schema.metadata or {}), SCHEMA: json.dumps({"format": FORMAT, **asdict(schema)}).encode()}
     with files.replacing(path) as partial:
         pq.write_table(arrow.replace_schema_metadata(metadata), partial)
     return path
@@ -106,6 +181,7 @@ def _as_json(values: Sequence[Any] | np.ndarray) -> str:
 def _stored(stored: bytes, schema: Schema, path: Path) -> Schema:
     """The schema that was saved. `root=` may say where the images are now; any other keyword given must agree with it."""
     parts = json.loads(stored)
+    known_format(parts.pop("format", None), FORMAT, path)
     for key in ("attribute", "box", "missing", "classes"):
         parts[key] = tuple(parts[key])
     for key in ("bins", "levels"):
@@ -127,11 +203,14 @@ def _read_folder(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     splits = bool(folders) and all(p.name.lower() in SPLIT_FOLDERS for p in folders)
     rows = []
-    for file in sorted(p for p in path.rglob("*") if p.name.lower().endswith(SUFFIXES)):
+    for file in sorted(p for p in path.rglob("*") if p.name.lower().endswith(IMAGE_SUFFIXES)):
         parts = file.relative_to(path).parts
         if any(part.startswith(".") for part in parts):  # left by editors and file managers
             continue
-        floor = parts[1:] if splits else parts
+        if splits:
+            floor = parts[1:]
+        else:
+            floor = parts
         if len(floor) >= 2:
             name = SPLIT_NAMES.get(parts[0].lower(), parts[0].lower())
             rows.append({"image": str(file.relative_to(path)), "label": floor[0], **({"split": name} if splits else {})})

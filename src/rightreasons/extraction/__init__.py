@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ from rightreasons.errors import SettingError
 from rightreasons.evidence import CHUNK_ROWS, Card, Evidence
 from rightreasons.extraction.chunks import CohortArrays, Feed, is_late
 from rightreasons.extraction.wanted import named_cohorts, refusal, refuse_other_classes, wanted_arrays
+from rightreasons.families import refuse_beyond_limits
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.running import on_threads
+from rightreasons.models.running import device_of, on_threads
 
-__all__ = ["card_of", "extract", "named_cohorts", "read", "refusal"]
+__all__ = ["card_of", "extract", "named_cohorts", "read", "refusal", "refuse_ragged_chunks"]
 
 
 def extract(  # noqa: PLR0913  each keyword is a documented setting
@@ -57,15 +59,16 @@ def extract(  # noqa: PLR0913  each keyword is a documented setting
     cache : folder for decoded pixels (`rightreasons.data.facts`); images are decoded on the fly by default
     seed : of the halving of a cohort without splits
     """
-    if chunk % batch:
-        raise SettingError(f"chunk={chunk} is not a multiple of batch={batch}: the bits of a resumed extraction would differ")
+    refuse_beyond_limits({"batch": batch, "chunk": chunk, "workers": workers, "threads": threads, "seed": seed})
+    refuse_ragged_chunks(batch, chunk)
     named = named_cohorts(cohorts, seed)
     card = card_of(classifier)
-    known = training if training is not None else _training(classifier, named)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if training is None:
+        training = _training(classifier, named)
+    place = device_of(device)
     wanted = wanted_arrays(needs, named, classifier)
     refuse_other_classes(classifier, named)
-    evidence = Evidence.create(out, card, head=classifier.head_data, training=known, used=classifier.used)
+    evidence = Evidence.create(out, card, head=classifier.head_data, training=training, used=classifier.used)
     feed = Feed(batch, chunk, workers, cache)
     cohort_arrays = []
     for name, makers in wanted.items():
@@ -77,6 +80,18 @@ def extract(  # noqa: PLR0913  each keyword is a documented setting
             for one in cohort_arrays:
                 one.make([array for array in one.makers if is_late(one.makers, array) == late])
     return evidence
+
+
+def refuse_ragged_chunks(batch: int, chunk: int) -> None:
+    """Refuse batches that do not fill a chunk: the last bits of the numbers of a smaller one differ."""
+    if chunk % batch:
+        below = max(n for n in range(1, batch + 1) if chunk % n == 0)
+        above = min(n for n in range(batch, chunk + 1) if chunk % n == 0) if batch < chunk else chunk
+        nearest = f"{below} or {above}" if below != above else f"{below}"
+        raise SettingError(
+            f"batch is {batch}, and {chunk} rows of a chunk are no whole number of such batches: give {nearest}, because ragged "
+            "batches would change the last bits of a resumed extraction"
+        )
 
 
 def read(
@@ -119,8 +134,14 @@ def card_of(classifier: Classifier) -> Card:
         start=str(card.get("start") or ""),
         model=classifier.fingerprint,
         training=str(classifier.training or ""),
-        settings={**dict(card.get("settings") or {}), "geometry": asdict(classifier.geometry)},
+        settings={**dict(card.get("settings") or {}), **_input_of(classifier)},
     )
+
+
+def _input_of(classifier: Classifier) -> dict[str, Any]:
+    """What the network reads and which weights it has, each with where it came from."""
+    known = {key: classifier.card[key] for key in ("input", "weights", "says") if classifier.card.get(key)}
+    return {"geometry": asdict(classifier.geometry), "mean": list(classifier.mean), "std": list(classifier.std), **known}
 
 
 def _training(classifier: Classifier, named: Mapping[str, Cohort]) -> Cohort | None:
@@ -128,4 +149,6 @@ def _training(classifier: Classifier, named: Mapping[str, Cohort]) -> Cohort | N
     if train is None or classifier.training is None:
         return None
     rows = np.array([i in classifier.used for i in train.id])
-    return train.select(rows, name="train") if rows.any() else None
+    if not rows.any():
+        return None
+    return train.select(rows, name="train")

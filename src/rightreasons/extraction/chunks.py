@@ -46,7 +46,10 @@ class CohortArrays:
 
     def make(self, asked: Sequence[str]) -> None:
         """Make and keep those of the arrays that are not finished."""
-        makers = {array: _fitted(self.makers[array], self.evidence) for array in asked if array in self.unfinished}
+        makers = {}
+        for array in asked:
+            if array in self.unfinished:
+                makers[array] = _fitted(self.makers[array], self.evidence)
         if makers and len(self.cohort):
             _Making(self, makers).run()
 
@@ -59,7 +62,9 @@ def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
 
 def _fitted(maker: Maker, evidence: Evidence) -> Maker:
     """One that is made from whole arrays, with these at hand."""
-    return maker if maker.fit is None else replace(maker, make=maker.fit(evidence), fit=None)
+    if maker.fit is None:
+        return maker
+    return replace(maker, make=maker.fit(evidence), fit=None)
 
 
 class _Making:
@@ -99,7 +104,9 @@ class _Making:
         earlier = {array: self._stored_rows(array, rows) for array in _read_by(now) if array not in now}
         for _ in range(-(-(rows.stop - rows.start) // self.feed.batch)):
             numbers, x = next(feed)
-            label = None if self.labels is None else torch.from_numpy(self.labels[numbers]).to(x.device)
+            label = None
+            if self.labels is not None:
+                label = torch.from_numpy(self.labels[numbers]).to(x.device)
             arrays = {array: torch.from_numpy(part[numbers - rows.start]).to(x.device) for array, part in earlier.items()}
             batch = Pass(self.of.classifier, x, label, self.cohort, numbers, arrays)
             for array, maker in now.items():
@@ -111,7 +118,10 @@ class _Making:
 
     def _stored_rows(self, array: str, rows: slice) -> np.ndarray:
         """Rows of an array that was made earlier, or whose chunk was."""
-        stored = self.stored[array] if array in self.stored else self.evidence.array(self.name, array)
+        if array in self.stored:
+            stored = self.stored[array]
+        else:
+            stored = self.evidence.array(self.name, array)
         return np.asarray(stored[rows])
 
     def _keep(self, array: str, chunk: int, values: np.ndarray, notes: Mapping[str, Any]) -> None:

@@ -85,7 +85,9 @@ def _maps(recipe: Recipe) -> Maker:
         target = batch.target(explanation.explain)
         return module.maps(batch.classifier, batch.x, target=target, **settings)  # type: ignore[no-any-return]
 
-    check = partial(module.check, **settings) if hasattr(module, "check") else None
+    check = None
+    if hasattr(module, "check"):
+        check = partial(module.check, **settings)
     return Maker(run, explanation.reads, check=check)
 
 
@@ -145,7 +147,9 @@ def _perturbed(recipe: Recipe) -> Maker:
 
         return quantity
 
-    make = None if perturbation.change is None else quantity_after(perturbation.change)
+    make = None
+    if perturbation.change is not None:
+        make = quantity_after(perturbation.change)
     fit = None if perturbation.fit is None else lambda evidence: quantity_after(perturbation.fit(evidence))
     return Maker(make, perturbation.reads, perturbation.arrays, fit, perturbation.check, perturbation.may_lack)
 

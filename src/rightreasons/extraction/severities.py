@@ -67,7 +67,10 @@ def calibrate(  # noqa: PLR0913  each keyword is a documented setting
     example : which of the rows the gallery shows
     """
     own_references = dict(references or {})
-    names = tuple(REFERENCE) if operators is None else tuple(operators)
+    if operators is None:
+        names = tuple(REFERENCE)
+    else:
+        names = tuple(operators)
     for name in (*names, *own_references):
         if name not in REFERENCE:
             raise SettingError(f"no nuisance operator {name!r}; {suggest(name, REFERENCE)}")
@@ -190,7 +193,10 @@ class _ValidationRows:
     """Validation rows in memory, and what the models say about them under any operator."""
 
     def __init__(self, baseline: Classifier, rows: Cohort, reference: Classifier | None, batch: int) -> None:
-        self.models = [baseline] if reference is None else [baseline, reference]
+        if reference is None:
+            self.models = [baseline]
+        else:
+            self.models = [baseline, reference]
         if reference is not None and reference.geometry != baseline.geometry:
             raise SettingError(
                 f"the reference sees {reference.geometry} and the baseline {baseline.geometry}: give models of one input"
@@ -200,17 +206,23 @@ class _ValidationRows:
         self.parts = [(numbers, x) for numbers, x in feed]
         numbers = np.unique(np.linspace(0, len(rows) - 1, FEW).round().astype(int))
         self.few = numbers, torch.cat([x for _, x in self.parts])[numbers]
-        self.masks = _masks(rows, baseline) if rows.mask is not None else None
+        self.masks = None
+        if rows.mask is not None:
+            self.masks = _masks(rows, baseline)
         self.label = [outputs_for(rows.classes, m.classes)[rows.label] for m in self.models]
         self._known: dict[tuple[int, str, float], float] = {}
         self.auc = self._auc(0, "", 0.0)
-        self.auc_reference = None if reference is None else self._auc(1, "", 0.0)
+        self.auc_reference = None
+        if reference is not None:
+            self.auc_reference = self._auc(1, "", 0.0)
 
     def drop(self, name: str, severity: float) -> float:
         return self.auc - self._auc(0, name, severity)
 
     def drop_reference(self, name: str, severity: float) -> float | None:
-        return None if self.auc_reference is None else self.auc_reference - self._auc(1, name, severity)
+        if self.auc_reference is None:
+            return None
+        return self.auc_reference - self._auc(1, name, severity)
 
     def change(self, name: str, severity: float) -> float:
         """Mean over rows of the RMS change of the pixels."""
@@ -236,7 +248,9 @@ class _ValidationRows:
         """One image under every operator at three severities, and the field of view of a few."""
         number = example % len(self.rows)
         x = self._row(number)
-        others = [self._row((number + k * len(self.rows) // FIELDS) % len(self.rows)) for k in range(FIELDS)]
+        others = []
+        for k in range(FIELDS):
+            others.append(self._row((number + k * len(self.rows) // FIELDS) % len(self.rows)))
         shown = [(FIELD, 0.0, png(_picture(_outlined(one)))) for one in others]
         shown.append(("as it is", 0.0, png(_picture(x))))
         for name, severity in [*((o.operator, o.severity) for o in calibrated), *CONTENT.items()]:
@@ -253,7 +267,8 @@ class _ValidationRows:
         if key not in self._known:
             classifier, logits = self.models[model], []
             shape = (1, -1, 1, 1)
-            mean, std = (torch.tensor(v, dtype=torch.float32).view(shape) for v in (classifier.mean, classifier.std))
+            mean = torch.tensor(classifier.mean, dtype=torch.float32).view(shape)
+            std = torch.tensor(classifier.std, dtype=torch.float32).view(shape)
             with torch.inference_mode():
                 for _, y, _ in self._changed(name, severity):
                     logits.append(classifier.logits(((y - mean) / std).to(classifier.device)).float().cpu())
@@ -284,21 +299,25 @@ def _outlined(x: torch.Tensor) -> torch.Tensor:
 
 def _picture(x: torch.Tensor) -> np.ndarray:
     values = x[0].permute(1, 2, 0).numpy()
-    return values if values.shape[2] == 3 else values[:, :, 0]
+    if values.shape[2] == 3:
+        return values
+    return values[:, :, 0]
 
 
 def _masks(rows: Cohort, classifier: Classifier) -> np.ndarray:
     if rows.mask is None:
         raise DataError("these rows have no masks")
-    found = [
-        images.load_mask(m, classifier.geometry, root=rows.root) if m else np.ones(classifier.geometry.size, bool)
-        for m in rows.mask
-    ]
+    found = []
+    for m in rows.mask:
+        found.append(images.load_mask(m, classifier.geometry, root=rows.root) if m else np.ones(classifier.geometry.size, bool))
     return np.stack(found)
 
 
 def _validation(cohort: Cohort, most: int) -> Cohort:
-    rows = cohort.on("val") if cohort.splits is not None and cohort.has("val") else cohort
+    if cohort.splits is not None and cohort.has("val"):
+        rows = cohort.on("val")
+    else:
+        rows = cohort
     known = rows.select(rows.label >= 0)
     if len(set(known.label.tolist())) < 2:
         raise DataError(

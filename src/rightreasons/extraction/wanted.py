@@ -22,7 +22,10 @@ def named_cohorts(cohorts: Cohort | Mapping[str, Cohort], seed: int = 0) -> dict
     if not isinstance(cohorts, Cohort):
         return dict(cohorts)
     whole = cohorts.with_roles(rng=task_rng(seed, "roles of the splits"))
-    names = [] if whole.splits is None else [name for name in dict.fromkeys(whole.splits) if name]
+    if whole.splits is None:
+        names = []
+    else:
+        names = [name for name in dict.fromkeys(whole.splits) if name]
     if "test" not in names:
         raise DataError(
             f"cohort {whole.name!r} has no rows in split 'test' (it has {', '.join(names) or 'none'}): call the rows that the "

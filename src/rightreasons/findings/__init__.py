@@ -1,5 +1,8 @@
 """What an audit found, as data: estimates, validity checks, a verdict and exhibits; one JSON file per finding.
 
+A finding's file is the same to the byte whenever the same audit runs again. What is not the same (date, seconds, versions)
+lies beside it, in `circumstances/<name>.json`.
+
 Exhibits carry data, a title and a caption in plain language, never a colour or a layout: the page decides those.
 Numbers may be numpy or torch values of any kind. NaN and infinity are stored as None, with a reason.
 """
@@ -13,7 +16,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import Enum
 from importlib import metadata
@@ -23,20 +26,24 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias,
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rightreasons.errors import DataError
-from rightreasons.files import write
+from rightreasons.files import read_bytes, write
+from rightreasons.files import reason as why
 from rightreasons.findings.notebook import as_html
 from rightreasons.findings.pictures import BACKGROUND_PIXELS, MAX_PICTURES, PICTURE_PIXELS, png
 from rightreasons.findings.texts import as_line, as_xml
+from rightreasons.stored import known_format
 
 Verdict: TypeAlias = Literal["shortcut", "no evidence", "inconclusive"] | None
 Row: TypeAlias = Literal["behaviour", "encoding", "reliance", "place", "remedy"]
 ROWS: tuple[str, ...] = get_args(Row)
 Lack: TypeAlias = Literal["", "twins"]
+Standing: TypeAlias = Literal["vote", "guard", "intervention"]
+UnevennessKind: TypeAlias = Literal["prevalence", "presentation", "annotation", "companion", "use"]
 
 __all__ = [
-    "BACKGROUND_PIXELS", "MAX_PICTURES", "PICTURE_PIXELS", "ROWS", "Band", "Bars", "Cell", "Check", "Curve", "Curves", "Estimate",
-    "Exhibit", "Finding", "Gallery", "Heatmap", "Lack", "Picture", "Row", "Scatter", "Table", "Verdict", "WithLimits", "as_line",
-    "as_xml", "file_name", "not_run", "plain", "png", "versions",
+    "BACKGROUND_PIXELS", "CIRCUMSTANCES", "MAX_PICTURES", "PICTURE_PIXELS", "ROWS", "Band", "Bars", "Cell", "Check", "Curve",
+    "Curves", "Estimate", "Exhibit", "Finding", "Gallery", "Heatmap", "Lack", "Picture", "Row", "Scatter", "Standing", "Table",
+    "Unevenness", "Verdict", "WithLimits", "as_line", "as_xml", "file_name", "not_run", "plain", "png", "versions",
 ]  # fmt: skip
 
 
@@ -97,6 +104,7 @@ class Estimate(_Data):
     row : the row of evidence to which it belongs
     unit : the unit of the number ("probability", "%"); estimates of one unit and group share an axis on the page
     group : heading under which the page lists it
+    id : stable name by which code asks for this number; never shown
     """
 
     name: Text
@@ -111,12 +119,16 @@ class Estimate(_Data):
     reason: str = ""
     unit: str = ""
     group: Text = ""
+    id: str = ""
 
     @classmethod
     def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
         if fields.get("reason"):
             return
-        why = [f"{name} is {undefined[name][0]}" for name in ("value", "low", "high", "p") if undefined.get(name)]
+        why = []
+        for name in ("value", "low", "high", "p"):
+            if undefined.get(name):
+                why.append(f"{name} is {undefined[name][0]}")
         if fields.get("value") is None and not why:
             why = ["no value was given"]
         fields["reason"] = "; ".join(why)
@@ -156,6 +168,24 @@ class Check(_Data):
     id: str = ""
 
 
+class Unevenness(_Data):
+    """One way in which an attribute can go with the label or with the answers, and how much of it there is.
+
+    Parameters
+    ----------
+    kind : prevalence (the label is more frequent with one value), presentation (the label shows more strongly with it),
+        annotation (labels themselves follow the attribute), companion (another attribute explains it), use (the model uses it)
+    present : None where it could not be told. Of a companion: True where it explains the attribute, None where the two cannot be
+        told apart, False where both are used
+    companion : the other attribute, for that kind; empty for something that the images show and that is no column
+    """
+
+    kind: UnevennessKind
+    estimate: Estimate
+    present: bool | None
+    companion: str = ""
+
+
 # ------------------------------------------------------------------------------------------------------------------- exhibits
 
 
@@ -174,7 +204,7 @@ class _Exhibit(_Data):
 
     @classmethod
     def _explain(cls, fields: dict[str, Any], undefined: Mapping[str, list[str]]) -> None:
-        count = sum(len(kinds) for kinds in undefined.values())
+        count = sum(map(len, undefined.values()))
         series = fields.get("series")
         if isinstance(series, dict):  # curves that were built beforehand have None in place of NaN
             count += sum(curve.y.count(None) for curve in series.values() if isinstance(curve, Curve))
@@ -237,7 +267,8 @@ class Bars(_Exhibit):
 
     Parameters
     ----------
-    series : {name: (n_labels,)}; a bare array is one unnamed series
+    series : {name: (n_labels,)}; a bare array is one unnamed series. Numbers with limits, such as intervals, bring their own
+        low and high.
     low, high : {name: (n_labels,)} limits of the intervals
     reference : a value to compare with (chance, the overall mean), drawn as a line
     """
@@ -251,10 +282,23 @@ class Bars(_Exhibit):
     reference_label: str = ""
     value_label: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_limits(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or not isinstance(given.get("series"), Mapping):
+            return given
+        parts = {part: dict(given.get(part) or {}) for part in ("series", "low", "high")}
+        for name, numbers in given["series"].items():
+            if _have_limits(numbers):
+                parts["series"][name], parts["low"][name], parts["high"][name] = _values_and_limits(numbers)
+        return {**given, **parts}
+
     @field_validator("series", "low", "high", mode="before")
     @classmethod
     def _one_series(cls, given: Any) -> Any:
-        return given if isinstance(given, Mapping) else {"": given}
+        if isinstance(given, Mapping):
+            return given
+        return {"": given}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -305,7 +349,7 @@ class Curves(_Plane):
     Parameters
     ----------
     x : numbers, or texts for ordered names such as layers
-    series : {name: Curve, mapping with y, low, high, x, or a bare array}
+    series : {name: Curve, mapping with y, low, high, x, numbers with limits such as intervals, or a bare array}
     style : "steps" for counts in bins, x being the bins' centres
     diagonal : draw y = x
     """
@@ -315,10 +359,24 @@ class Curves(_Plane):
     series: dict[str, Curve]
     style: Literal["line", "steps"] = "line"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_limits(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or not isinstance(given.get("series"), Mapping):
+            return given
+        series = dict(given["series"])
+        for name, curve in series.items():
+            if _have_limits(curve):
+                series[name] = dict(zip(("y", "low", "high"), _values_and_limits(curve), strict=True))
+        return {**given, "series": series}
+
     @field_validator("series", mode="before")
     @classmethod
     def _arrays_are_curves(cls, given: Any) -> Any:
-        curves = dict(given) if isinstance(given, Mapping) else {"": given}
+        if isinstance(given, Mapping):
+            curves = dict(given)
+        else:
+            curves = {"": given}
         for name, curve in curves.items():
             if not isinstance(curve, Mapping | Curve):
                 curves[name] = {"y": curve}
@@ -347,6 +405,7 @@ class Scatter(_Plane):
     Parameters
     ----------
     x : numbers, or names, at which groups stand side by side
+    x_low, x_high, y_low, y_high : limits of each point's intervals, if any
     boxes : draw quartiles and median of every group at every name
     hollow : groups drawn with hollow marks because they do not count
     """
@@ -357,11 +416,21 @@ class Scatter(_Plane):
     label: tuple[Text, ...] = ()
     group: tuple[Text, ...] = ()
     hollow: tuple[Text, ...] = ()
+    x_low: Numbers = ()
+    x_high: Numbers = ()
+    y_low: Numbers = ()
+    y_high: Numbers = ()
     boxes: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for what in ("y", "label", "group"):
+        for axis, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
+            if bool(low) != bool(high):
+                raise ValueError(f"scatter {self.title!r} has only one limit along {axis}; give both low and high, or neither")
+            if any(isinstance(x, str) for x in self.x) and axis == "x" and low:
+                raise ValueError(f"scatter {self.title!r} has names along x, which have no intervals; leave x_low and x_high out")
+            _in_order(f"{axis} of scatter {self.title!r}", low, high)
+        for what in ("y", "label", "group", "x_low", "x_high", "y_low", "y_high"):
             values = getattr(self, what)
             if values or what == "y":
                 _same_length(f"{what} of scatter {self.title!r}", values, "x values", self.x)
@@ -373,7 +442,7 @@ class Heatmap(_Exhibit):
 
     Parameters
     ----------
-    values : (rows, columns)
+    values : (rows, columns); numbers with limits, such as intervals, bring their own low and high
     low, high : (rows, columns) limits of the intervals, if any; a cell whose interval contains `centre` is marked
     background : PNG bytes, base64 text or an image array (at most 512 pixels) under the grid, which covers it exactly
     scale : "diverging" has two colours that part at `centre`
@@ -398,6 +467,15 @@ class Heatmap(_Exhibit):
         if isinstance(given, Mapping) and given.get("background") is not None:
             return {**given, "background": png(given["background"], BACKGROUND_PIXELS)}
         return given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_limits(cls, given: Any) -> Any:
+        rows = given.get("values") if isinstance(given, Mapping) else None
+        if not isinstance(rows, list | tuple) or not rows or not _have_limits(rows[0]):
+            return given
+        values, low, high = zip(*map(_values_and_limits, rows), strict=True)
+        return {**given, "values": values, "low": low, "high": high}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -474,11 +552,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
+FORMAT = 2  # of a finding's file; 1 held its circumstances too
+CIRCUMSTANCES = "circumstances"  # the folder beside `findings` with what may differ between two equal runs
+
+
 class Finding(_Data):
     """What one audit found, complete enough to be shown, checked and repeated.
 
     Parameters
     ----------
+    format : of the file that it is written to
     name : the audit's table in the study; also the name of the file
     row : the row of evidence in which the verdict counts
     verdict : None for an audit that only describes, and for one that did not run
@@ -487,8 +570,14 @@ class Finding(_Data):
     settings : all settings, defaults included
     not_run : why the audit did not run, if it was asked for and could not
     lacks : the missing data for which it did not run, as a word that code can ask for; empty where it is something else
+    standing : how its verdict counts: `intervention` changed the cue itself; `guard` can tell use of the attribute from an
+        attribute that goes with the label's look; any other verdict is a `vote`
+    alike : findings with the same word measure nearly the same number and share one vote
+    unevenness : which kinds of unevenness it measured
+    versions, seconds, created : circumstances of the run, which are no part of its file
     """
 
+    format: Literal[2] = 2
     name: Annotated[Text, Field(min_length=1)]
     audit: str
     question: str
@@ -509,9 +598,13 @@ class Finding(_Data):
     seconds: Number = None
     not_run: str = ""
     lacks: Lack = ""
+    standing: Standing = "vote"
+    alike: str = ""
+    unevenness: tuple[Unevenness, ...] = ()
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     SUFFIX: ClassVar[str] = ".json"
+    _OF_THE_RUN: ClassVar[tuple[str, ...]] = ("created", "seconds", "versions")
 
     @model_validator(mode="before")
     @classmethod
@@ -533,33 +626,65 @@ class Finding(_Data):
         return self
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+        """What its file holds: all but the circumstances of the run."""
+        return _as_text(self.model_dump(mode="json", exclude=set(self._OF_THE_RUN)))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: str | bytes, circumstances: Mapping[str, Any] | None = None) -> Self:
+        """What `to_json` gave, with the circumstances of its run where they are known.
+
+        A file of format 1 has them itself.
+        """
         try:
-            return cls.model_validate(json.loads(text))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"not a finding: the text is not JSON ({error})") from error
+            told = json.loads(text)
+            if isinstance(told, dict):
+                known_format(told.get("format"), FORMAT, "the finding")
+                unknown: dict[str, Any] = {"created": "", "seconds": None, "versions": {}}
+                told = {**unknown, **told, "format": FORMAT, **(circumstances or {})}
+            return cls.model_validate(told)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the file"
             count = error.error_count()
-            more = "" if count == 1 else f" (the first of {count} problems)"
+            more = ""
+            if count != 1:
+                more = f" (the first of {count} problems)"
             raise DataError(f"not a finding: {where}: {first['msg']}{more}") from error
+        except DataError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not a finding: the text is not JSON ({why(error)})") from error
 
     def save(self, folder: str | Path) -> Path:
-        """Write `folder/findings/<name>.json`, whole or not at all; returns its path."""
-        return write(Path(folder) / "findings" / (file_name(self.name) + self.SUFFIX), self.to_json())
+        """Write `folder/findings/<name>.json` and `folder/circumstances/<name>.json`, whole or not at all; returns the first."""
+        name = file_name(self.name) + self.SUFFIX
+        write(Path(folder) / CIRCUMSTANCES / name, _as_text(self.model_dump(mode="json", include=set(self._OF_THE_RUN))))
+        return write(Path(folder) / "findings" / name, self.to_json())
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
+        place = Path(path)
         try:
-            return cls.from_json(Path(path).read_bytes())
+            return cls.from_json(read_bytes(path), cls._circumstances(place.parent.parent / CIRCUMSTANCES / place.name))
         except OSError as error:
             raise DataError(f"the finding {str(path)!r} cannot be read: {error.strerror or error}") from error
         except DataError as error:
             raise DataError(f"{str(path)!r}: {error}") from error
+
+    @classmethod
+    def _circumstances(cls, file: Path) -> dict[str, Any]:
+        """What the file beside a finding tells of its run; nothing where there is none."""
+        try:
+            told = json.loads(read_bytes(file))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except DataError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"its circumstances in {file} are not JSON ({why(error)}): delete that file to do without") from error
+        if not isinstance(told, dict) or set(told) - set(cls._OF_THE_RUN):
+            raise DataError(f"its circumstances in {file} are not {', '.join(cls._OF_THE_RUN)}: delete that file to do without")
+        return told
 
     @classmethod
     def read_all(cls, folder: str | Path) -> list[Self]:
@@ -573,27 +698,38 @@ class Finding(_Data):
     @classmethod
     def schema(cls) -> dict[str, Any]:  # type: ignore[override]
         """JSON Schema of the file."""
-        return cls.model_json_schema(mode="serialization")
+        told = cls.model_json_schema(mode="serialization")
+        told["properties"] = {name: of for name, of in told["properties"].items() if name not in cls._OF_THE_RUN}
+        told["required"] = [name for name in told["required"] if name not in cls._OF_THE_RUN]
+        return told
 
     @property
     def headline(self) -> str:
         """The verdict in a word or two."""
-        return "not run" if self.not_run else self.verdict or "described"
+        if self.not_run:
+            return "not run"
+        return self.verdict or "described"
 
     def one_line(self) -> str:
         """For a terminal: name, verdict, sentence and the first estimate."""
         if self.not_run:
             line = f"{self.name}: not run: {self.not_run}"
         else:
-            first = f" [{self.estimates[0]}]" if self.estimates else ""
+            first = ""
+            if self.estimates:
+                first = f" [{self.estimates[0]}]"
             line = f"{self.name}: {self.headline.upper()}: {self.sentence}{first}"
         return as_line(line)
 
     def _repr_html_(self) -> str:
         states = {True: "passed", False: "failed", None: "unknown"}
         rows = [(e.name, _interval(e), _p(e.p), e.note) for e in self.estimates]
-        rows += [(check.name, states[check.passed], "", check.note) for check in self.checks]
-        sentence = f"not run: {self.not_run}" if self.not_run else self.sentence
+        for check in self.checks:
+            rows.append((check.name, states[check.passed], "", check.note))
+        if self.not_run:
+            sentence = f"not run: {self.not_run}"
+        else:
+            sentence = self.sentence
         return as_html((self.headline, self.row, self.question), sentence, rows)
 
 
@@ -643,7 +779,9 @@ def _plain_object(value: Any) -> Any:
 
 def _plain_number_or_list(value: Any) -> Any:
     if isinstance(value, float | int):  # of a subclass
-        return float(value) if isinstance(value, float) else int(value)
+        if isinstance(value, float):
+            return float(value)
+        return int(value)
     if isinstance(value, Iterable):
         return [plain(item) for item in value]
     raise ValueError(f"{value!r} of type {type(value).__name__} cannot be written into a finding; give numbers, texts or lists")
@@ -653,12 +791,18 @@ def _finite(value: Any, undefined: list[str], replace: Callable[[float], Any] | 
     """Plain data with None, or `replace(value)`, for NaN and infinity; `undefined` collects which of the two each was."""
     if isinstance(value, float) and not math.isfinite(value):
         undefined.append("not a number" if math.isnan(value) else "infinite")
-        return None if replace is None else replace(value)
+        if replace is None:
+            return None
+        return replace(value)
     if isinstance(value, dict):
         return {key: _finite(item, undefined, replace) for key, item in value.items()}
     if isinstance(value, list):
         return [_finite(item, undefined, replace) for item in value]
     return value
+
+
+def _as_text(told: Any) -> str:
+    return json.dumps(told, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def _same_length(what: str, values: Any, other: str, reference: Any) -> None:
@@ -682,19 +826,40 @@ def file_name(name: str) -> str:
     return encoded.encode()[:150].decode("utf-8", "ignore") + "~" + hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
+def _have_limits(numbers: Any) -> bool:
+    return isinstance(numbers, list | tuple) and bool(numbers) and hasattr(numbers[0], "low")
+
+
+def _values_and_limits(numbers: Sequence[WithLimits]) -> tuple[list[Number], list[Number], list[Number]]:
+    values, low, high = [], [], []
+    for number in numbers:
+        values.append(number.value)
+        low.append(number.low)
+        high.append(number.high)
+    return values, low, high
+
+
 def _short(value: float) -> str:
-    return f"{value:.3f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
+    if 0.001 <= abs(value) < 1000 or value == 0:
+        return f"{value:.3f}"
+    return f"{value:.3g}"
 
 
 def _p(p: float | None) -> str:
     if p is None:
         return ""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    if p < 0.001:
+        return "p < 0.001"
+    return f"p = {p:.3f}"
 
 
 def _interval(estimate: Estimate) -> str:
     if estimate.value is None:
         return f"undefined ({estimate.reason})"
-    limits = ["?" if limit is None else _short(limit) for limit in (estimate.low, estimate.high)]
-    interval = "" if limits == ["?", "?"] else f" [{limits[0]}, {limits[1]}]"
+    limits = []
+    for limit in (estimate.low, estimate.high):
+        limits.append("?" if limit is None else _short(limit))
+    interval = ""
+    if limits != ["?", "?"]:
+        interval = f" [{limits[0]}, {limits[1]}]"
     return f"{_short(estimate.value)}{interval}"

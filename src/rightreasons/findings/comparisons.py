@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rightreasons.findings import Bars, Cell, Number, Table, WithLimits
+from rightreasons.findings import Bars, Cell, Table, WithLimits
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ def comparison_table(
     """A table with one row for each number: its labels under `heads`, then both sides and the difference."""
     rows = []
     for line in lines:
-        numbers = [None if number is None else Cell.of(number) for number in (line.before, line.after, line.difference)]
+        numbers = []
+        for number in (line.before, line.after, line.difference):
+            numbers.append(None if number is None else Cell.of(number))
         rows.append((*line.labels, *numbers))
     columns = (*heads, *sides, "difference")
     return Table(title=title, caption=caption, columns=columns, rows=tuple(rows), highlight=tuple(highlight))
@@ -45,12 +47,7 @@ def comparison_bars(
     title: str, caption: str, sides: tuple[str, str], lines: Sequence[Compared], labels: Sequence[str], value_label: str
 ) -> Bars:
     """Both sides as bars next to each other, each with its own interval; every line has both."""
-    series: dict[str, tuple[Number, ...]] = {}
-    low: dict[str, tuple[Number, ...]] = {}
-    high: dict[str, tuple[Number, ...]] = {}
-    for side, numbers in zip(sides, ([line.before for line in lines], [line.after for line in lines]), strict=True):
-        known = [number for number in numbers if number is not None]
-        series[side] = tuple(number.value for number in known)
-        low[side] = tuple(number.low for number in known)
-        high[side] = tuple(number.high for number in known)
-    return Bars(title=title, caption=caption, labels=tuple(labels), series=series, low=low, high=high, value_label=value_label)
+    before = [line.before for line in lines if line.before is not None]
+    after = [line.after for line in lines if line.after is not None]
+    series = {sides[0]: before, sides[1]: after}
+    return Bars(title=title, caption=caption, labels=tuple(labels), series=series, value_label=value_label)

@@ -10,7 +10,7 @@ def as_html(heads: Sequence[str], sentence: str, rows: Iterable[Sequence[str]]) 
     """Escaped HTML; the first of `heads` is set in bold."""
     first, *others = (html.escape(head) for head in heads)
     title = " · ".join((f"<strong>{first}</strong>", *others))
-    body = "".join(_row(row) for row in rows)
+    body = "".join(map(_row, rows))
     return f"<div><p>{title}</p><p>{html.escape(sentence)}</p><table>{body}</table></div>"
 
 

@@ -34,7 +34,10 @@ def png(picture: Any, pixels: int = PICTURE_PIXELS) -> str:
 
 def _checked_png(picture: str | bytes | bytearray, pixels: int) -> str:
     try:
-        raw = base64.b64decode(picture, validate=True) if isinstance(picture, str) else bytes(picture)
+        if isinstance(picture, str):
+            raw = base64.b64decode(picture, validate=True)
+        else:
+            raw = bytes(picture)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"a picture's text is not base64 ({error}); give PNG bytes, their base64 text or an array") from error
     if raw[:8] != b"\x89PNG\r\n\x1a\n" or raw[12:16] != b"IHDR" or len(raw) < 33:

@@ -4,6 +4,7 @@ A mitigation is one file, and its name is the method's:
 
     STARTS = "start" | "model"       trains anew from the starting weights, or goes on from the model given
     REFERENCES = ("baseline", …)     other models that it reads, by role; absent where there are none
+    AUTO = "last layer" | "training" `mitigate auto` tries it, always or with --train; absent where it is only run by name
     mitigate(classifier, cohort, *, rng, attribute=None, …, folder=None, device=None, threads=None) -> Classifier
 
 It ends with `handed_on(new, old, method, card_settings(…), …)`. The classifier that is given is never changed. Rows by the roles
@@ -23,6 +24,7 @@ import numpy as np
 from rightreasons import families
 from rightreasons.errors import SettingError
 from rightreasons.stats.resampling import task_rng
+from rightreasons.trust import named_in_the_call
 
 if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
@@ -53,26 +55,47 @@ def mitigate(
     references : role → model, or a list of them (seeds), for methods that read other models
     settings : keywords of the method's `mitigate`; an unknown one is an error that lists the known
     """
+    with named_in_the_call(method):
+        return _mitigate(method, classifier, cohort, references or {}, seed, settings)
+
+
+def _mitigate(
+    method: str,
+    classifier: Classifier,
+    cohort: Cohort,
+    references: Mapping[str, Classifier | Sequence[Classifier]],
+    seed: int,
+    settings: dict[str, Any],
+) -> Classifier:
     module = families.member("mitigations", method)
-    known = {key: value for key, value in families.settings_of(module.mitigate).items() if key != "references"}
+    known = families.without(families.settings_of(module.mitigate), ("references",))
     families.refuse_unknown(settings, known, f"mitigation {method!r}")
     roles = references_of(method)
-    models_of = {role: list(models) if isinstance(models, Sequence) else [models] for role, models in (references or {}).items()}
-    for role in models_of:
+    models_of: dict[str, list[Classifier]] = {}
+    for role, models in references.items():
         if role not in roles:
             raise SettingError(f"mitigation {method!r} has no role {role!r}; {families.suggest(role, roles)}")
+        models_of[role] = list(models) if isinstance(models, Sequence) else [models]
     missing = [role for role in roles if not models_of.get(role)]
     if missing:
         raise SettingError(f"mitigation {method!r} compares with other models and lacks references for {', '.join(missing)}")
-    extra = {"references": models_of} if roles else {}
+    if roles:
+        settings["references"] = models_of
     rng = task_rng(seed, f"mitigation {method.rpartition('.')[2]}")
-    mitigated: Classifier = module.mitigate(classifier, cohort, rng=rng, **extra, **settings)
+    mitigated: Classifier = module.mitigate(classifier, cohort, rng=rng, **settings)
     return mitigated
 
 
 def references_of(method: str) -> tuple[str, ...]:
     """Roles of the other models that a method reads."""
     return tuple(getattr(families.member("mitigations", method), "REFERENCES", ()))
+
+
+def tried_by_auto(train: bool) -> tuple[str, ...]:
+    """Methods that `mitigate auto` tries: those that fit the last layer again, and with `train` those that train anew."""
+    wanted = ("last layer", "training") if train else ("last layer",)
+    members = families.members("mitigations")
+    return tuple(name for name in members if getattr(families.member("mitigations", name), "AUTO", "") in wanted)
 
 
 def card_settings(**settings: Any) -> dict[str, Any]:
@@ -87,6 +110,7 @@ def handed_on(  # noqa: PLR0913  each keyword is a documented entry of the card
     settings: Mapping[str, Any],
     *,
     selected: str,
+    selected_by: str = "",
     fitted: Iterable[str] = (),
     keeps: bool = True,
     chosen: Mapping[str, Any] | None = None,
@@ -98,7 +122,8 @@ def handed_on(  # noqa: PLR0913  each keyword is a documented entry of the card
     ----------
     new : the changed model: a copy of `old`, or what `train` gave
     settings : every setting of `mitigate`, defaults included, as plain data
-    selected : "wga" or "accuracy" on validation rows, or words of one's own ("not selected")
+    selected : the criterion, such as "wga" or "accuracy"; "" where nothing was selected. Code asks for it.
+    selected_by : what people read of it; by default "validation WGA", "validation accuracy" or the criterion itself
     fitted : ids that it was fitted or tuned on beside those `new.used` has
     keeps : whether `old.used` stays: True where the method goes on from the model (STARTS = "model"), False where it trains anew
     chosen : what the selection chose (epoch, strength, …) and whatever else the page should know
@@ -120,7 +145,8 @@ def handed_on(  # noqa: PLR0913  each keyword is a documented entry of the card
         "mitigation": {
             "method": regime,
             "settings": dict(settings),
-            "selected_by": SELECTED.get(selected, selected),
+            "criterion": selected,
+            "selected_by": selected_by or SELECTED.get(selected, selected),
             "chosen": dict(chosen or {}),
             "of": old.fingerprint,
             "version": version("rightreasons"),

@@ -35,7 +35,10 @@ def check(name: str, **settings: Any) -> dict[str, str]:
     _expect(getattr(module, "STARTS", None) in ("start", "model"), f"{name} has no STARTS: 'start' or 'model'")
     known = families.settings_of(module.mitigate)
     _expect("rng" not in known, f"{name}.mitigate has a default for rng: randomness is an argument")
-    lacking = [key for key in ("attribute", "folder", "device", "threads") if key not in known]
+    lacking = []
+    for key in ("attribute", "folder", "device", "threads"):
+        if key not in known:
+            lacking.append(key)
     _expect(not lacking, f"{name}.mitigate has no {', '.join(lacking)}=")
     full = {**{key: value for key, value in QUICK.items() if key in known}, **settings}
     mitigated = {}
@@ -81,7 +84,9 @@ def world(folder: Path, classes: int) -> Cohort:
 
 def _check_one(name: str, module: Any, which: str, cohort: Cohort, settings: dict[str, Any], folder: Path) -> str:
     old = _trained(which, cohort)
-    references = {role: _trained("cnn", cohort, "cue" if role == "attribute" else None) for role in references_of(name)}
+    references = {}
+    for role in references_of(name):
+        references[role] = _trained("cnn", cohort, "cue" if role == "attribute" else None)
     models = {"the model given": old, **{f"the {role} model": model for role, model in references.items()}}
     for model in models.values():
         _disturb(model.module)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError
+from rightreasons.extraction import read
+from rightreasons.head import Head, Layer
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.forward import layer
 from rightreasons.models.grouped_rows import Rows, audit_half, grouped
 from rightreasons.models.head_layers import is_linear, read_layers
+
+MOST_STEPS = 2_000
 
 
 def held_out(classifier: Classifier, cohort: Cohort, rng: np.random.Generator, attribute: str | None = None) -> Rows:
@@ -32,6 +40,31 @@ def standard(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (d,) of inputs (n, d); the deviation of a constant one is 1."""
     mean, std = z.mean(axis=0), z.std(axis=0)
     return mean, np.where(std > 1e-8 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+
+
+def read_features(classifier: Classifier, rows: Rows, reading: Mapping[str, Any]) -> np.ndarray:
+    """(n, d) features of rows, float64; `reading` are keywords of `extraction.read`."""
+    return read(classifier, rows.cohort, ("features",), **reading)["features"].astype(np.float64)
+
+
+def l2_heads(
+    x: np.ndarray, y: np.ndarray, C: Sequence[float], classes: int, weight: np.ndarray | None = None
+) -> dict[float, Head]:
+    """For each C a linear head on raw inputs (n, d'), fitted by l2 logistic regression on standardised ones.
+
+    Parameters
+    ----------
+    weight : (n,) of the rows
+    """
+    mean, std = standard(x)
+    heads = {}
+    for c in C:
+        model = LogisticRegression(C=c, max_iter=MOST_STEPS).fit((x - mean) / std, y, sample_weight=weight)
+        rows, bias = model.coef_, model.intercept_
+        if classes == 2:  # one row, of the second class
+            rows, bias = np.concatenate([-rows, rows]) / 2, np.concatenate([-bias, bias]) / 2
+        heads[c] = Head((Layer("linear", {"weight": rows, "bias": bias}),)).fold(mean, std)
+    return heads
 
 
 def last_inputs(classifier: Classifier, features: np.ndarray) -> np.ndarray:

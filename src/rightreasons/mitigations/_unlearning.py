@@ -26,10 +26,10 @@ from rightreasons.mitigations import handed_on
 from rightreasons.mitigations._association import Association, Unlearning, fit_association
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import Rows, Select, completed, grouped, score, seed_of, selection
-from rightreasons.models.running import on_threads
+from rightreasons.models.running import device_of, on_threads
 from rightreasons.models.trained import save_state
 from rightreasons.models.training import train
-from rightreasons.models.training_keywords import Training
+from rightreasons.models.training_keywords import Places, Training
 from rightreasons.stats import groups
 
 Candidate = tuple[Classifier, dict[str, Any]]  # a model, and the settings that made it
@@ -47,12 +47,12 @@ class Running:
         cache: str | Path | None,
     ) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = device_of(device)
         self.threads, self.workers, self.cache = threads, workers, cache
 
     @classmethod
-    def of(cls, training: Training) -> Running:
-        return cls(training["folder"], training["device"], training["threads"], training["workers"], training["cache"])
+    def of(cls, given: Training | Places) -> Running:
+        return cls(given["folder"], given["device"], given["threads"], given["workers"], given["cache"])
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -162,7 +162,10 @@ def finish(
             f"no candidate kept the task accuracy on validation rows within {keep:g} of {before['task_accuracy']:.3f}"
             f"{f' and validation WGA at {before[by]:.3f} or above' if by == 'wga' else ''}: the model is as it was given"
         )
-    model, found = (start.classifier.copy(), before) if best is None else best
+    if best is None:
+        model, found = (start.classifier.copy(), before)
+    else:
+        model, found = best
     fitted = {*start.rows.cohort.id, *start.val.cohort.id}
     chosen = {**found, **chosen}
     return handed_on(model, start.classifier, regime, settings, selected=start.by, fitted=fitted, chosen=chosen, seed=start.seed)
@@ -181,13 +184,19 @@ def scores(start: Start, model: Classifier) -> dict[str, float]:
         return {"accuracy": accuracy, "task_accuracy": accuracy}
     predicted = logits.argmax(axis=1)
     left_out = groups.worst_group(rows.y, predicted, rows.a).left_out
-    counted = [share for group, share in groups.group_accuracy(rows.y, predicted, rows.a).items() if group not in left_out]
+    counted = []
+    for group, share in groups.group_accuracy(rows.y, predicted, rows.a).items():
+        if group not in left_out:
+            counted.append(share)
     return {"wga": score(rows, logits, "wga"), "accuracy": accuracy, "task_accuracy": float(np.mean(counted))}
 
 
 def strengths(name: str, given: float | Sequence[float]) -> tuple[float, ...]:
     """One or several values of a setting, all above 0."""
-    values = tuple(given) if isinstance(given, Sequence) else (given,)
+    if isinstance(given, Sequence):
+        values = tuple(given)
+    else:
+        values = (given,)
     if not values or not all(isinstance(value, int | float) and 0 < value < np.inf for value in values):
         raise SettingError(f"{name} is {given}: give a number above 0, or several to select from")
     return tuple(map(float, values))

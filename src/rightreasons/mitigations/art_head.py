@@ -1,103 +1,140 @@
-"""ART-head: the last layer fitted anew on clean and restored features, so that it stops answering to what ART amplifies (sec. 6).
+"""ART-head: the last layer fitted anew on clean and restored features, so that it no longer answers to what ART amplifies (5.7).
 
 The backbone is frozen. Association directions are found and gated on a seeded half of `audit`, its rows are restored along them,
 and the last linear layer learns the right label from both. It decouples the head; the features keep what they have.
+
+The same refit without restored rows is its control: held-out rows alone may be enough. Both are scored on clean and restored val
+rows, and the card says whether the restored rows helped.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
-import torch
-from sklearn.linear_model import LogisticRegression
 
 from rightreasons.audits.art import Directions, find, gate, restore
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
-from rightreasons.extraction import read
-from rightreasons.head import Head, Layer
+from rightreasons.families import with_settings, without
+from rightreasons.head import Head
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._last_layer import held_out, last_inputs, standard, with_last_layer
+from rightreasons.mitigations._last_layer import held_out, l2_heads, last_inputs, read_features, with_last_layer
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Rows, completed, labelled, score, selection
+from rightreasons.models.grouped_rows import Rows, Select, completed, labelled, score, selection
+from rightreasons.models.training_keywords import Places, runs
 from rightreasons.stats.restoration import halves
 
 STARTS = "model"
+AUTO = "last layer"
 
-MOST_STEPS = 2_000
 
-
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | None = None,
-    rho: float = 0.5,
-    tau: float = 0.5,
-    n_min: int = 20,
-    beta: float = 2.0,
-    C: Sequence[float] = (0.01, 0.1, 1.0, 10.0),
-    batch: int = 64,
-    folder: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
-) -> Classifier:
-    """The classifier with its last linear layer fitted anew.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of ART-head.
 
     Parameters
     ----------
-    rho, tau, n_min, beta : as in the audit `art`; directions are found on one part of the rows and gated on the other
+    rho, tau, n_min, beta : as in the audit `art`; directions are found on one part of the rows and gated on the other. Without
+        label-null correction by default: what the correction takes out, the head goes on reading
     C : inverse l2 penalties to choose from, by the val rows, clean and restored together as in the fit (a strong penalty keeps
         the old direction in use: clean rows alone would not show it); of equally good ones the largest
     batch : images at a time when features are read
-    folder : not used, nothing here is long
     """
-    if not len(C) or not all(0 < c < np.inf for c in C) or not 0 < beta < np.inf:
-        raise SettingError(f"C={list(C)} and beta={beta}: give penalties and a strength above 0")
-    settings = card_settings(attribute=attribute, rho=rho, tau=tau, n_min=n_min, beta=beta, C=C, batch=batch)
+
+    attribute: str | None = None
+    rho: float = 0.0
+    tau: float = 0.5
+    n_min: int = 20
+    beta: float = 2.0
+    C: Sequence[float] = (0.01, 0.1, 1.0, 10.0)
+    batch: int = 64
+
+
+@with_settings(Settings)
+@runs
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **places: Unpack[Places]
+) -> Classifier:
+    """The classifier with its last linear layer fitted anew. `folder` is not used: nothing here is long."""
+    s = settings
+    if not len(s.C) or not all(0 < c < np.inf for c in s.C) or not 0 < s.beta < np.inf:
+        raise SettingError(f"C={list(s.C)} and beta={s.beta}: give penalties and a strength above 0")
     cohort = completed(cohort, rng)
-    fit = held_out(classifier, cohort, rng, attribute)
-    val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)
-
-    def features(rows: Rows) -> np.ndarray:
-        places: dict[str, Any] = {"device": device, "threads": threads, "workers": workers, "cache": cache}
-        return read(classifier, rows.cohort, ("features",), batch=batch, **places)["features"].astype(np.float64)
-
-    z, z_val = features(fit), features(val)
-    directions = open_directions(fit, z, rng, rho=rho, tau=tau, n_min=n_min)
-    both = np.concatenate([z, restore(z, fit.y, directions, beta)])
-    heads = refit(last_inputs(classifier, both), np.concatenate([fit.y, fit.y]), sorted(map(float, C)), fit.C)
-    twice = val.select(np.tile(np.arange(len(val)), 2))
-    x_val = last_inputs(classifier, np.concatenate([z_val, restore(z_val, val.y, directions, beta)]))
-    scores = {c: score(twice, head(x_val), by) for c, head in heads.items()}
-    best = max(scores, key=lambda c: (scores[c], c))
+    fit = held_out(classifier, cohort, rng, s.attribute)
+    val, by = labelled(classifier, cohort.on("val"), s.attribute), selection(classifier, cohort, s.attribute)
+    reading = {"batch": s.batch, **without(places, ("folder",))}
+    z, z_val = read_features(classifier, fit, reading), read_features(classifier, val, reading)
+    directions = open_directions(fit, z, rng, rho=s.rho, tau=s.tau, n_min=s.n_min)
+    penalties = sorted(map(float, s.C))
+    judged = Judged(classifier, val, z_val, restore(z_val, val.y, directions, s.beta), by)
+    clean = last_inputs(classifier, z)
+    both = np.concatenate([clean, last_inputs(classifier, restore(z, fit.y, directions, s.beta))])
+    chosen = judged.best(l2_heads(both, np.concatenate([fit.y, fit.y]), penalties, fit.C))
+    control = judged.best(l2_heads(clean, fit.y, penalties, fit.C))
+    head = chosen.head
     return handed_on(
-        with_last_layer(classifier, heads[best].weight, heads[best].bias),
+        with_last_layer(classifier, head.weight, head.bias),
         classifier,
         "art_head",
-        settings,
+        card_settings(**vars(settings)),
         selected=by,
         fitted=[*fit.cohort.id, *val.cohort.id],
         chosen={
-            "C": best,
-            by: scores[best],
-            "scores": {f"{c:g}": value for c, value in scores.items()},
+            "C": chosen.C,
+            by: chosen.score,
+            "scores": chosen.scores,
             "selected_on": "clean and restored val rows",
+            "clean": chosen.clean,
+            "restored": chosen.restored,
+            "control": {"C": control.C, by: control.score, "clean": control.clean, "restored": control.restored},
+            "beats_control": chosen.score > control.score,
             "rows": len(fit),
             "gates": _gates(fit, directions),
         },
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The best of several penalties: its head, and how it does on val rows, clean, restored and both together."""
+
+    C: float
+    head: Head
+    score: float
+    clean: float
+    restored: float
+    scores: dict[str, float]
+
+
+class Judged:
+    """Val rows, clean and restored, on which heads are compared."""
+
+    def __init__(self, classifier: Classifier, val: Rows, clean: np.ndarray, restored: np.ndarray, by: Select) -> None:
+        self.val, self.by = val, by
+        self.twice = val.select(np.tile(np.arange(len(val)), 2))
+        self.clean, self.restored = last_inputs(classifier, clean), last_inputs(classifier, restored)
+
+    def best(self, heads: Mapping[float, Head]) -> Fitted:
+        """The head that is best on both together; of equally good ones the one with the largest C."""
+        both = np.concatenate([self.clean, self.restored])
+        scores = {c: score(self.twice, head(both), self.by) for c, head in heads.items()}
+        best = max(scores, key=lambda c: (scores[c], c))
+        head = heads[best]
+        return Fitted(
+            C=best,
+            head=head,
+            score=scores[best],
+            clean=score(self.val, head(self.clean), self.by),
+            restored=score(self.val, head(self.restored), self.by),
+            scores={f"{c:g}": value for c, value in scores.items()},
+        )
+
+
 def open_directions(
-    rows: Rows, features: np.ndarray, rng: np.random.Generator, *, rho: float = 0.5, tau: float = 0.5, n_min: int = 20
+    rows: Rows, features: np.ndarray, rng: np.random.Generator, *, rho: float = 0.0, tau: float = 0.5, n_min: int = 20
 ) -> Directions:
     """Directions found on one half of the rows, gated on the other; refused where every gate is closed."""
     y, a = rows.y, np.asarray(rows.a)
@@ -109,19 +146,6 @@ def open_directions(
             f"art_head has nothing to restore, every gate is closed ({states}): give more audit rows, or another tau= or n_min="
         )
     return directions
-
-
-def refit(x: np.ndarray, y: np.ndarray, C: Sequence[float], classes: int) -> dict[float, Head]:
-    """For each C a linear head on raw inputs (n, d'), fitted by l2 logistic regression on standardised ones."""
-    mean, std = standard(x)
-    heads = {}
-    for c in C:
-        model = LogisticRegression(C=c, max_iter=MOST_STEPS).fit((x - mean) / std, y)
-        weight, bias = model.coef_, model.intercept_
-        if classes == 2:  # one row, of the second class
-            weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
-        heads[c] = Head((Layer("linear", {"weight": weight, "bias": bias}),)).fold(mean, std)
-    return heads
 
 
 def _gates(rows: Rows, directions: Directions) -> dict[str, str]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -22,11 +21,13 @@ from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError, SettingError
 from rightreasons.evidence import Recipe
 from rightreasons.extraction import read
+from rightreasons.families import with_settings, without
 from rightreasons.head import Head
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier, build_network
 from rightreasons.models.forward import layer
 from rightreasons.models.grouped_rows import Rows, completed, every_group, grouped
+from rightreasons.models.training_keywords import Places, runs
 from rightreasons.partitions import grid
 from rightreasons.progress import track
 from rightreasons.remedy import WORST, Comparison, Pair, compare
@@ -70,28 +71,44 @@ def spatial_weight(values: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return np.asarray(1 - scaled * np.where(scaled < 0, alpha, beta))
 
 
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of attenuation.
+
+    Parameters
+    ----------
+    form : "quadrant" weakens only where the model and the attribute model both use a region more than the baseline would, less
+        what the task uses; never strengthens. "paper" is Algorithm 2 on RCS*
+    attribution : whose maps are ranked, with settings as in a recipe: "gradcam(layer=layer4)"
+    cells : of the grid along every axis; 16, and 8 where the input has fewer than 64 pixels
+    alphas, betas : that are tried; `GRIDS` has the defaults of each form
+    tolerance : by how much the balanced accuracy of the tuning rows may fall
+    B : resamples for the intervals of the table
+    """
+
+    attribute: str | None = None
+    form: Form = "quadrant"
+    attribution: str = "gradcam"
+    cells: int | None = None
+    alphas: Sequence[float] | None = None
+    betas: Sequence[float] | None = None
+    folds: int = 4
+    random_maps: int = 10
+    tolerance: float = 0.005
+    batch: int = 32
+    B: int = 2000
+
+
+@with_settings(Settings)
+@runs
+def mitigate(
     classifier: Classifier,
     cohort: Cohort,
     *,
     rng: np.random.Generator,
     references: Mapping[str, Classifier | Sequence[Classifier]] | None = None,
-    attribute: str | None = None,
-    form: Form = "quadrant",
-    attribution: str = "gradcam",
-    cells: int | None = None,
-    alphas: Sequence[float] | None = None,
-    betas: Sequence[float] | None = None,
-    folds: int = 4,
-    random_maps: int = 10,
-    tolerance: float = 0.005,
-    batch: int = 32,
-    B: int = 2000,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    settings: Settings,
+    **places: Unpack[Places],
 ) -> Classifier:
     """The model with a weighted pool; unchanged where no weighting does better on the tuning rows, and then its card says so.
 
@@ -103,46 +120,25 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     ----------
     references : "baseline": balanced models of the label, "attribute": models of the attribute; one or several seeds of each,
         whose profiles are averaged
-    form : "quadrant" weakens only where the model and the attribute model both use a region more than the baseline would, less
-        what the task uses; never strengthens. "paper" is Algorithm 2 on RCS*
-    attribution : whose maps are ranked, with settings as in a recipe: "gradcam(layer=layer4)"
-    cells : of the grid along every axis; 16, and 8 where the input has fewer than 64 pixels
-    alphas, betas : that are tried; `GRIDS` has the defaults of each form
-    tolerance : by how much the balanced accuracy of the tuning rows may fall
-    B : resamples for the intervals of the table
     """
-    settings = card_settings(
-        attribute=attribute,
-        form=form,
-        attribution=attribution,
-        cells=cells,
-        alphas=alphas,
-        betas=betas,
-        folds=folds,
-        random_maps=random_maps,
-        tolerance=tolerance,
-        batch=batch,
-        B=B,
-    )
-    pairs = _pairs(form, alphas, betas, classifier)
-    others = _references(references, classifier, cohort, attribute)
-    rows = _rows(classifier, completed(cohort, rng), attribute, others, folds, rng)
-    reading = {"batch": batch, "device": device, "threads": threads, "workers": workers, "cache": cache}
-    seen = _Seen.of(classifier, others, rows, attribution, cells, reading)
-    fold = _folds(rows, folds, rng)
-    moves = far_permutations(region_centroids(seen.regions), seen.regions.shape, random_maps, rng)
-    runs = [None, *moves]
-    logits = [_out_of_fold(seen, rows, fold, move, form, pairs, tolerance) for move in track(runs, "attenuation maps")]
-    comparison = _compare(rows, seen, logits[0], rng, B)
-    chosen = _tuned(seen, rows, np.ones(len(rows), bool), None, form, pairs, tolerance)
+    s = settings
+    pairs = _pairs(s.form, s.alphas, s.betas, classifier)
+    others = _references(references, classifier, cohort, s.attribute)
+    rows = _rows(classifier, completed(cohort, rng), s.attribute, others, s.folds, rng)
+    reading = {"batch": s.batch, **without(places, ("folder",))}
+    seen = _Seen.of(classifier, others, rows, s.attribution, s.cells, reading)
+    fold = _folds(rows, s.folds, rng)
+    moves = far_permutations(region_centroids(seen.regions), seen.regions.shape, s.random_maps, rng)
+    logits = []
+    for move in track([None, *moves], "attenuation maps"):
+        logits.append(_out_of_fold(seen, rows, fold, move, s.form, pairs, s.tolerance))
+    comparison = _compare(rows, seen, logits[0], rng, s.B)
+    chosen = _tuned(seen, rows, np.ones(len(rows), bool), None, s.form, pairs, s.tolerance)
     kept = {**_told(rows, seen, chosen, comparison, logits[1:]), "distance of random maps": moves.distance}
-    if chosen.pair is None:
-        new = classifier.copy()
-    else:
-        new = attenuated(classifier, chosen.weight)
+    new = classifier.copy() if chosen.pair is None else attenuated(classifier, chosen.weight)
     return handed_on(
-        new, classifier, "attenuation", settings, selected=f"WGA of the tuning folds of {len(rows)} audit rows",
-        fitted=rows.cohort.id, chosen=kept,
+        new, classifier, "attenuation", card_settings(**vars(settings)), selected="wga",
+        selected_by=f"WGA of the tuning folds of {len(rows)} audit rows", fitted=rows.cohort.id, chosen=kept,
     )  # fmt: skip
 
 
@@ -185,7 +181,7 @@ def attenuated(classifier: Classifier, weight: np.ndarray) -> Classifier:
         return old
 
     def renamed(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(moved_inside(old) for old in names)
+        return tuple(map(moved_inside, names))
 
     made.cut = replace(
         cut,
@@ -197,6 +193,7 @@ def attenuated(classifier: Classifier, weight: np.ndarray) -> Classifier:
     if classifier.recipe is not None:
         shape = [int(side) for side in weight.shape]
         inner = {"network": classifier.recipe, "point": cut.spatial, "shape": shape, "channels_last": cut.spatial_last}
+        made.trust = classifier.trust
         made.recipe = {"spec": f"{__name__}:rebuilt", "num_classes": classifier.recipe["num_classes"], "settings": inner}
     made.verify()
     return made
@@ -455,7 +452,9 @@ def _told(rows: Rows, seen: _Seen, chosen: _Chosen, comparison: Comparison, rand
     """What the card keeps: what was chosen, the table, and what random maps would have gained."""
     index = np.arange(len(rows))
     start = _scores((seen.before.argmax(axis=1) == rows.y)[None], rows, index)
-    scores = [_scores((logits.argmax(axis=1) == rows.y)[None], rows, index) for logits in random]
+    scores = []
+    for logits in random:
+        scores.append(_scores((logits.argmax(axis=1) == rows.y)[None], rows, index))
     gains = [float(worst[0] - start[0][0]) for worst, _ in scores]
     gain = comparison.get(WORST).difference.value
     alpha, beta = chosen.pair or (None, None)
@@ -563,7 +562,9 @@ def _rows(
     least_rows = -(-SMALLEST_GROUP * folds // (folds - 1)) + 1  # so that the tuning folds of each group are large enough
     size = every_group(rows, least=least_rows, what="attenuation").reshape(rows.C, rows.A)
     least = np.where(size > 0, size, size.max()).min(axis=1)
-    kept = [rng.permutation(np.flatnonzero(rows.group == g))[: least[g // rows.A]] for g in range(size.size)]
+    kept = []
+    for g in range(size.size):
+        kept.append(rng.permutation(np.flatnonzero(rows.group == g))[: least[g // rows.A]])
     chosen = rows.select(np.sort(np.concatenate(kept)))
     return replace(chosen, left_out=len(audit) - len(chosen))
 

@@ -19,6 +19,7 @@ from rightreasons.models.training import train
 from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
+AUTO = "training"
 
 
 @trains()

@@ -21,7 +21,7 @@ from rightreasons.audits.sdi.severities import CONTENT, DEPENDS, Severities, rea
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.extraction import read
-from rightreasons.families import member
+from rightreasons.families import member, only, with_settings
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import completed, labelled, seed_of, selection
@@ -45,28 +45,9 @@ RECENT = 0.5  # weight of the newest step in what is known of an operator
 LEAST = 0.2  # of the mean weight: no operator is forgotten
 
 
-@trains()
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | None = None,
-    strength: float | None = None,
-    strengths: Sequence[float] = STRENGTHS,
-    representation: float = 1.0,
-    prediction: float = 1.0,
-    sensitivity: float = 1.0,
-    margin: float = 0.3,
-    normalised: bool = True,
-    focus: bool = True,
-    severities: str | None = None,
-    operators: Sequence[str] | None = None,
-    start: str | None = None,
-    select: Metric | None = None,
-    **training: Unpack[Training],
-) -> Classifier:
-    """Train anew for consistency; the epoch is chosen on the val rows. What is not explained here is `train`'s.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of CCR beside the training.
 
     Parameters
     ----------
@@ -84,57 +65,70 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
         the others take content with them and give nothing back. Else all
     start : starting weights, see `models.starting.fresh`
     """
-    candidates = sorted(map(float, strengths if strength is None else [strength]), reverse=True)
-    if not candidates or min(candidates) < 0 or min(representation, prediction, sensitivity, margin) < 0:
-        raise SettingError(
-            f"strength={strength}, strengths={list(strengths)}, representation={representation}, prediction={prediction}, "
-            f"sensitivity={sensitivity}, margin={margin}: give numbers of at least 0, and one strength or more"
-        )
-    settings = card_settings(
-        attribute=attribute,
-        strength=strength,
-        strengths=strengths,
-        representation=representation,
-        prediction=prediction,
-        sensitivity=sensitivity,
-        margin=margin,
-        normalised=normalised,
-        focus=focus,
-        severities=severities,
-        operators=operators,
-        start=start,
-        select=select,
-        **training,
-    )
+
+    attribute: str | None = None
+    strength: float | None = None
+    strengths: Sequence[float] = STRENGTHS
+    representation: float = 1.0
+    prediction: float = 1.0
+    sensitivity: float = 1.0
+    margin: float = 0.3
+    normalised: bool = True
+    focus: bool = True
+    severities: str | None = None
+    operators: Sequence[str] | None = None
+    start: str | None = None
+    select: Metric | None = None
+
+    def candidates(self) -> list[float]:
+        """Strengths to try, the largest first."""
+        found = sorted(map(float, self.strengths if self.strength is None else [self.strength]), reverse=True)
+        if not found or min(*found, self.representation, self.prediction, self.sensitivity, self.margin) < 0:
+            raise SettingError(
+                f"strength={self.strength}, strengths={list(self.strengths)}, representation={self.representation}, "
+                f"prediction={self.prediction}, sensitivity={self.sensitivity}, margin={self.margin}: give numbers of at least "
+                "0, and one strength or more"
+            )
+        return found
+
+
+@with_settings(Settings)
+@trains()
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **training: Unpack[Training]
+) -> Classifier:
+    """Train anew for consistency; the epoch is chosen on the val rows. The other keywords are `train`'s."""
+    candidates = settings.candidates()
+    card = card_settings(**vars(settings), **training)
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
-    by = select or selection(classifier, cohort, attribute)
-    labelled(classifier, cohort.on("val"), attribute)
-    begin = fresh(classifier, rng, start)
-    used_operators = _operators(read_severities(severities, operators), operators is None)
-    folder = None if training["folder"] is None else Path(training["folder"])
+    by = settings.select or selection(classifier, cohort, settings.attribute)
+    labelled(classifier, cohort.on("val"), settings.attribute)
+    begin = fresh(classifier, rng, settings.start)
+    operators = _operators(read_severities(settings.severities, settings.operators), settings.operators is None)
+    folder = None
+    if training["folder"] is not None:
+        folder = Path(training["folder"])
 
     def trained(weight: float) -> Classifier:
         objective = Consistency(
-            used_operators,
+            operators,
             strength=weight,
-            representation=representation,
-            prediction=prediction,
-            sensitivity=sensitivity,
-            margin=margin,
-            normalised=normalised,
-            focus=focus,
+            representation=settings.representation,
+            prediction=settings.prediction,
+            sensitivity=settings.sensitivity,
+            margin=settings.margin,
+            normalised=settings.normalised,
+            focus=settings.focus,
         )
-        if folder is None or strength is not None:
-            own_folder = folder
-        else:
-            own_folder = folder / _folder_name(weight)
-        own: Training = {**training, "folder": own_folder}
+        own: Training = {**training}
+        if folder is not None and settings.strength is None:
+            own["folder"] = folder / _folder_name(weight)
         return train(
             begin,
             cohort,
             objective=objective if weight else None,
-            attribute=attribute,
+            attribute=settings.attribute,
             stop_on=by,
             seed=seed,
             regime="ccr",
@@ -142,11 +136,11 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
         )
 
     def validation_auc(model: Classifier) -> float:
-        running = {key: value for key, value in training.items() if key in ("device", "threads", "workers", "cache")}
-        return _validation_auc(model, cohort, running)
+        return _validation_auc(model, cohort, only(training, ("device", "threads", "workers", "cache")))
 
-    if strength is not None:
-        return handed_on(trained(strength), classifier, "ccr", settings, selected=by, keeps=False, chosen={"strength": strength})
+    if settings.strength is not None:
+        chosen = {"strength": settings.strength}
+        return handed_on(trained(settings.strength), classifier, "ccr", card, selected=by, keeps=False, chosen=chosen)
     is_trained = classifier.training is not None or bool(classifier.card.get("regime"))
     baseline = validation_auc(classifier if is_trained else trained(0.0))
     choice = _largest_acceptable(candidates, trained, validation_auc, baseline - TOLERANCE)
@@ -158,7 +152,7 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
         "validation AUC of the baseline": round(baseline, 6),
         "within the tolerance": bool(choice.auc >= baseline - TOLERANCE),
     }
-    return handed_on(choice.model, classifier, "ccr", settings, selected=by, keeps=False, chosen=chosen)
+    return handed_on(choice.model, classifier, "ccr", card, selected=by, keeps=False, chosen=chosen)
 
 
 @dataclass(frozen=True)
@@ -240,7 +234,8 @@ class Consistency(nn.Module):
         self, z: Tensor, z_nc: Tensor, z_c: Tensor, logits: Tensor, logits_nc: Tensor, scale: Tensor | float = 1.0
     ) -> Tensor:
         """(b,) L_CCR of each image (eq. 9), distances divided by `scale`."""
-        p, p_nc = (_probability(v) for v in (logits, logits_nc))
+        p = _probability(logits)
+        p_nc = _probability(logits_nc)
         invariance = self.representation * (z - z_nc).square().sum(1) / scale**2
         invariance = invariance + self.prediction * (p - p_nc).square().sum(1)
         # The square root has no gradient at 0, where an operator changed nothing.
@@ -278,7 +273,8 @@ class Consistency(nn.Module):
         """
         x = batch.x
         shape = (1, -1, *(1 for _ in x.shape[2:]))
-        mean, std = (x.new_tensor(v).view(shape) for v in (classifier.mean, classifier.std))
+        mean = x.new_tensor(classifier.mean).view(shape)
+        std = x.new_tensor(classifier.std).view(shape)
         pixels = (x.float() * std + mean).clamp(0, 1)
         seeds = torch.randint(2**62, (2, len(x)), generator=batch.generator, device=x.device)
         content = int(torch.randint(len(self.content), (), generator=batch.generator, device=x.device))

@@ -6,33 +6,33 @@ penalty chosen on `val`; the mean of the refits, folded back to raw features, re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
-import torch
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
-from rightreasons.extraction import read
+from rightreasons.families import without
 from rightreasons.head import Head, Layer
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._last_layer import held_out, last_inputs, standard, with_last_layer
+from rightreasons.mitigations._last_layer import held_out, last_inputs, read_features, standard, with_last_layer
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Rows, completed, every_group, labelled, score, selection
+from rightreasons.models.grouped_rows import completed, every_group, labelled, score, selection
+from rightreasons.models.training_keywords import Places, runs
 
 STARTS = "model"
+AUTO = "last layer"
 
 PENALTIES = (0.01, 0.03, 0.07, 0.1, 0.3, 0.7, 1.0)  # the released code's
 LEAST = 5  # rows of the smallest group
 
 
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
+@runs
+def mitigate(
     classifier: Classifier,
     cohort: Cohort,
     *,
@@ -41,11 +41,7 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     C: Sequence[float] = PENALTIES,
     refits: int = 20,
     batch: int = 64,
-    folder: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
+    **places: Unpack[Places],
 ) -> Classifier:
     """The classifier with its last linear layer fitted anew.
 
@@ -64,12 +60,9 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     every_group(fit, LEAST, "dfr")
     val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)
 
-    def inputs(rows: Rows) -> np.ndarray:
-        places: dict[str, Any] = {"device": device, "threads": threads, "workers": workers, "cache": cache}
-        features = read(classifier, rows.cohort, ("features",), batch=batch, **places)["features"]
-        return last_inputs(classifier, features).astype(np.float64)
-
-    z, z_val = inputs(fit), inputs(val)
+    reading = {"batch": batch, **without(places, ("folder",))}
+    z = last_inputs(classifier, read_features(classifier, fit, reading))
+    z_val = last_inputs(classifier, read_features(classifier, val, reading))
     mean, std = standard(z)
     counts = balanced_counts(fit.group, refits, rng)
     ascending = sorted(map(float, C))

@@ -22,7 +22,7 @@ from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError, TrainingError
 from rightreasons.evidence import as_outputs
-from rightreasons.families import suggest
+from rightreasons.families import suggest, with_settings
 from rightreasons.mitigations import SELECTED, card_settings, handed_on
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
@@ -39,25 +39,9 @@ TOGETHER = ("scale", "lr", "weight_decay")  # settings in which models that trai
 Select = Literal["auc", "accuracy", "balanced_accuracy", "macro_f1", "loss", "wga"]
 
 
-@trains()
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | Sequence[str] | None = None,
-    scale: float | Mapping[str, float] = -0.1,
-    weight: float | Mapping[str, float] = 1.0,
-    balance: bool = True,
-    divisor: Literal["variance"] | float = "variance",
-    hidden: Sequence[int] = (512, 256),
-    start: str | None = None,
-    select: Select = "auc",
-    **training: Unpack[Training],
-) -> Classifier:
-    """Train anew with an attribute branch behind a gradient layer. What is not explained here is `train`'s.
-
-    Rows without the attribute count for the label alone.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of gradient scaling beside the training.
 
     Parameters
     ----------
@@ -71,18 +55,27 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     select : metric of the val rows that chooses the epoch. The attribute plays no part in it by default: a sweep asks what the
         gradient does, and a choice by the worst group would do some of it
     """
-    settings = card_settings(
-        attribute=attribute,
-        scale=scale,
-        weight=weight,
-        balance=balance,
-        divisor=divisor,
-        hidden=hidden,
-        start=start,
-        select=select,
-        **training,
-    )
-    prepared = _prepared(classifier, cohort, settings, rng)
+
+    attribute: str | Sequence[str] | None = None
+    scale: float | Mapping[str, float] = -0.1
+    weight: float | Mapping[str, float] = 1.0
+    balance: bool = True
+    divisor: Literal["variance"] | float = "variance"
+    hidden: Sequence[int] = (512, 256)
+    start: str | None = None
+    select: Select = "auc"
+
+
+@with_settings(Settings)
+@trains()
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **training: Unpack[Training]
+) -> Classifier:
+    """Train anew with an attribute branch behind a gradient layer. The other keywords are `train`'s.
+
+    Rows without the attribute count for the label alone.
+    """
+    prepared = _prepared(classifier, cohort, card_settings(**vars(settings), **training), rng)
     return prepared.handed_on(train(prepared.start, prepared.cohort, **{**training, **prepared.training}))
 
 
@@ -106,26 +99,25 @@ def together(
     usual = families.settings_of(mitigate)
     prepared, keywords = [], []
     for model, own, rng in zip(classifiers, settings, rngs, strict=True):
-        complete = {key: own.get(key, default) for key, default in usual.items()}
+        complete = usual | families.only(own, usual)
         model_of = _prepared(model, cohort, card_settings(**complete), rng, always=True)
         prepared.append(model_of)
-        keywords.append({**model_of.training, **{key: complete[key] for key in ("device", "workers", "cache")}})
-    trained = train_batched(
-        [model_of.start for model_of in prepared], prepared[0].cohort, keywords, folders=folders, threads=threads
-    )
-    return [
-        model if isinstance(model, TrainingError) else model_of.handed_on(model)
-        for model_of, model in zip(prepared, trained, strict=True)
-    ]
+        keywords.append(model_of.training | families.only(complete, ("device", "workers", "cache")))
+    starts = [model_of.start for model_of in prepared]
+    mitigated: list[Classifier | TrainingError] = []
+    trained = train_batched(starts, prepared[0].cohort, keywords, folders=folders, threads=threads)
+    for model_of, new in zip(prepared, trained, strict=True):
+        mitigated.append(new if isinstance(new, TrainingError) else model_of.handed_on(new))
+    return mitigated
 
 
 def scales(number: int = 25, largest: float = 0.1, smallest: float = 1e-4) -> list[float]:
-    """A sweep: 0 and as many magnitudes of either sign, spaced geometrically (Supp. Methods, "Multitask Prediction")."""
+    """A sweep: 0 and as many magnitudes of either sign, spaced geometrically down from the largest (Supp. Methods)."""
     if number < 3 or number % 2 == 0 or not 0 < smallest <= largest:
         raise SettingError(
             f"number={number}, smallest={smallest}, largest={largest}: give an odd number and 0 < smallest <= largest"
         )
-    magnitudes = np.geomspace(smallest, largest, number // 2)
+    magnitudes = np.geomspace(largest, smallest, number // 2)[::-1]
     return [float(s) for s in (*-magnitudes[::-1], 0.0, *magnitudes)]
 
 
@@ -203,7 +195,10 @@ class WithAttributes(nn.Module):
     @staticmethod
     def _loss(branch: Branch, output: Tensor, batch: Batch) -> Tensor:
         a = batch.attributes[branch.name]
-        known = a >= 0 if branch.levels else ~a.isnan()
+        if branch.levels:
+            known = a >= 0
+        else:
+            known = ~a.isnan()
         output, mass = output.float(), batch.weight * known
         if branch.levels == 0:
             target = torch.where(known, (a - branch.mean) / math.sqrt(branch.divisor), 0.0).float()
@@ -246,7 +241,7 @@ class _Prepared:
 
     @property
     def training(self) -> dict[str, Any]:
-        own = {key: self.settings[key] for key in families.settings_of(train) if key in self.settings}
+        own = families.only(self.settings, families.settings_of(train))
         named = {"attribute": self.objective.attributes[0], "stop_on": self.settings["select"]}
         return {**own, **named, "objective": self.objective, "seed": self.seed, "regime": "gradient_scaling"}
 
@@ -254,7 +249,9 @@ class _Prepared:
         o, select = self.objective, self.settings["select"]
         weights = {"loss weights": {name: round(w, 6) for name, w in zip(o.attributes, o.weights, strict=True) if w}}
         by = SELECTED.get(select, f"validation {select}")
-        return handed_on(new, self.given, "gradient_scaling", self.settings, selected=by, keeps=False, chosen=weights)
+        return handed_on(
+            new, self.given, "gradient_scaling", self.settings, selected=select, selected_by=by, keeps=False, chosen=weights
+        )
 
 
 def _prepared(
@@ -271,8 +268,12 @@ def _prepared(
         # Models of a sweep that begin alike are less independent than their number says.
         start = fresh(start, task_rng(seed, f"starting weights of scales {list(scales.values())}"), "fresh")
     rows = cohort.on("train")
-    shares = {name: _share(classifier, rows, name) if settings["balance"] else 1.0 for name in names}
-    branches = [_branch(name, rows, divisor, scales[name], weights[name] * shares[name]) for name in names]
+    shares = {}
+    for name in names:
+        shares[name] = _share(classifier, rows, name) if settings["balance"] else 1.0
+    branches = []
+    for name in names:
+        branches.append(_branch(name, rows, divisor, scales[name], weights[name] * shares[name]))
     objective = WithAttributes(start.d, branches, hidden=hidden, rng=rng, always=always)
     return _Prepared(classifier, start, cohort, objective, settings, seed)
 
@@ -283,7 +284,10 @@ def _names(cohort: Cohort, attribute: str | Sequence[str] | None) -> list[str]:
     if attribute is None:
         named = [cohort.attributes[0]]
     else:
-        named = [attribute] if isinstance(attribute, str) else list(attribute)
+        if isinstance(attribute, str):
+            named = [attribute]
+        else:
+            named = list(attribute)
     for name in named:
         if name not in cohort.attributes:
             raise SettingError(f"no attribute {name!r} in cohort {cohort.name!r}; {suggest(name, cohort.attributes)}")
@@ -332,7 +336,9 @@ def _share(classifier: Classifier, rows: Cohort, name: str) -> float:
     """Entropy of the label over that of the attribute (1 for a continuous one, whose error is in variances)."""
     a = rows.attribute(name)
     label = as_outputs(rows.label, rows.classes, classifier.classes)
-    own = 1.0 if a.kind == "continuous" else _entropy(a.values[a.present])
+    own = 1.0
+    if a.kind != "continuous":
+        own = _entropy(a.values[a.present])
     if own > 0:
         return _entropy(label[label >= 0]) / own
     return 1.0

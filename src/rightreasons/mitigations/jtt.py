@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -20,6 +21,7 @@ from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.evidence import as_outputs
+from rightreasons.families import with_settings, without
 from rightreasons.mitigations import card_settings, handed_on
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
@@ -29,27 +31,12 @@ from rightreasons.models.training import Batch, cross_entropy, train
 from rightreasons.models.training_keywords import Training, trains
 
 STARTS = "start"
+AUTO = "training"
 
 
-@trains(patience=None)
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | None = None,
-    early: Sequence[int] = (2, 4, 8),
-    early_lr: float | None = None,
-    upweight: Sequence[float] = (5.0, 20.0, 50.0),
-    weight: Literal["copies", "paper"] = "copies",
-    start: str | None = None,
-    select: Select | None = None,
-    **training: Unpack[Training],
-) -> Classifier:
-    """Train twice anew; the second time for every pair of `early` and `upweight`, and keep the pair that is best on the val rows.
-
-    Stage one trains at the rate `early_lr` throughout; stage two at `lr` by the schedule. Of equally good pairs the first is
-    kept. A number of epochs after which there is no error, or the same errors as after fewer, is not tried again.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of JTT beside the training.
 
     Parameters
     ----------
@@ -61,53 +48,68 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     weight : "copies": an error counts as lambda + 1 copies of its row, as in the released code; "paper": as lambda
     start : starting weights of both stages, see `models.starting.fresh`
     select : "wga" or "accuracy" of the val rows; by default the first where the attribute makes groups there
-    folder : stage one and every pair have a folder in it, and what is finished there is not done again
     """
-    if not early or not upweight or min(early) < 1 or not min(upweight) > 0 or weight not in ("copies", "paper"):
-        raise SettingError(
-            f"early={list(early)}, upweight={list(upweight)}, weight={weight!r}: give epochs of at least 1, upweights above 0, "
-            "and copies or paper"
-        )
-    settings = card_settings(
-        attribute=attribute,
-        early=early,
-        early_lr=early_lr,
-        upweight=upweight,
-        weight=weight,
-        start=start,
-        select=select,
-        **training,
-    )
+
+    attribute: str | None = None
+    early: Sequence[int] = (2, 4, 8)
+    early_lr: float | None = None
+    upweight: Sequence[float] = (5.0, 20.0, 50.0)
+    weight: Literal["copies", "paper"] = "copies"
+    start: str | None = None
+    select: Select | None = None
+
+    def refuse_wrong(self) -> None:
+        fitting = self.early and self.upweight and min(self.early) >= 1 and min(self.upweight) > 0
+        if not fitting or self.weight not in ("copies", "paper"):
+            raise SettingError(
+                f"early={list(self.early)}, upweight={list(self.upweight)}, weight={self.weight!r}: give epochs of at least 1, "
+                "upweights above 0, and copies or paper"
+            )
+
+
+@with_settings(Settings)
+@trains(patience=None)
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **training: Unpack[Training]
+) -> Classifier:
+    """Train twice anew; the second time for every pair of `early` and `upweight`, and keep the pair that is best on the val rows.
+
+    Stage one trains at the rate `early_lr` throughout; stage two at `lr` by the schedule. Of equally good pairs the first is
+    kept. A number of epochs after which there is no error, or the same errors as after fewer, is not tried again. Stage one and
+    every pair have a folder in `folder`, and what is finished there is not done again.
+    """
+    settings.refuse_wrong()
+    card = card_settings(**vars(settings), **training)
+    attribute = settings.attribute
     seed = seed_of(rng)
     cohort = completed(cohort, rng)
-    by = select or selection(classifier, cohort, attribute)
-    starting = fresh(classifier, rng, start)
+    by = settings.select or selection(classifier, cohort, attribute)
+    starting = fresh(classifier, rng, settings.start)
     given_folder = training.pop("folder")
     folder = None if given_folder is None else Path(given_folder)
     both: dict[str, Any] = {**training, "attribute": attribute, "stop_on": by, "seed": seed}
-    stage_one = {key: value for key, value in both.items() if key not in ("epochs", "schedule", "warmup")}
-    stage_one["lr"] = training["lr"] / 10 if early_lr is None else early_lr
-    errors = _different(early_errors(starting, cohort, early, folder, **stage_one))
+    stage_one = without(both, ("epochs", "schedule", "warmup"))
+    stage_one["lr"] = training["lr"] / 10 if settings.early_lr is None else settings.early_lr
+    errors = _different(early_errors(starting, cohort, settings.early, folder, **stage_one))
     if not errors:
         raise TrainingError(
-            f"stage one makes no error on the train rows after {', '.join(map(str, early))} epochs, so that nothing can be "
-            "upweighted: give fewer epochs in early=, or a lower lr"
+            f"stage one makes no error on the train rows after {', '.join(map(str, settings.early))} epochs, so that nothing can "
+            "be upweighted: give fewer epochs in early=, or a lower lr"
         )
     tried: list[dict[str, Any]] = []
     best, chosen = starting, dict[str, Any]()  # there is at least one pair
     for T, wrong in errors.items():
-        for lam in upweight:
-            if folder is None:
-                own_folder = None
-            else:
+        for lam in settings.upweight:
+            own_folder = None
+            if folder is not None:
                 own_folder = folder / f"early-{T}-upweight-{lam:g}"
-            weights = upweighted(cohort, wrong, lam, weight)
+            weights = upweighted(cohort, wrong, lam, settings.weight)
             new = train(starting, cohort, weights=weights, regime="jtt", folder=own_folder, **both)
             pair = {"early": T, "upweight": lam, "errors": len(wrong), by: new.card["metric"]["value"]}
             if not chosen or pair[by] > chosen[by]:  # of equal ones the first stays
                 best, chosen = new, pair
             tried.append(pair)
-    return handed_on(best, classifier, "jtt", settings, selected=by, keeps=False, chosen={**chosen, "tried": tried})
+    return handed_on(best, classifier, "jtt", card, selected=by, keeps=False, chosen={**chosen, "tried": tried})
 
 
 def upweighted(cohort: Cohort, wrong: frozenset[str], lam: float, weight: str = "copies") -> np.ndarray:

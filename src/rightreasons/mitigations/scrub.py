@@ -11,6 +11,7 @@ The last epochs have only the first kind, as in SCRUB, so that what the ascent d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
+from rightreasons.families import with_settings
 from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association, Unlearning
 from rightreasons.mitigations._unlearning import Running, begin, finish, refuse_share, strengths, tuned
@@ -29,21 +31,9 @@ from rightreasons.models.training_keywords import Training, trains
 STARTS = "model"
 
 
-@trains(epochs=10, patience=None)
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | None = None,
-    mu: float | Sequence[float] = (0.1, 0.3, 1.0),
-    temperature: float = 4.0,
-    teacher: float = 1.0,
-    ascent: float = 0.7,
-    keep: float = 0.05,
-    **training: Unpack[Training],
-) -> Classifier:
-    """A new model that unlearned the association of `attribute` with the label. What is not explained here is `train`'s.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of A-SCRUB beside the training.
 
     Parameters
     ----------
@@ -52,22 +42,35 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     ascent : share of the epochs, from the first, in which every other step ascends
     keep : task accuracy on validation rows (mean over groups) that may be lost
     """
-    settings = card_settings(
-        attribute=attribute, mu=mu, temperature=temperature, teacher=teacher, ascent=ascent, keep=keep, **training
-    )
-    refuse_share("keep", keep)
-    refuse_share("ascent", ascent)
+
+    attribute: str | None = None
+    mu: float | Sequence[float] = (0.1, 0.3, 1.0)
+    temperature: float = 4.0
+    teacher: float = 1.0
+    ascent: float = 0.7
+    keep: float = 0.05
+
+
+@with_settings(Settings)
+@trains(epochs=10, patience=None)
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **training: Unpack[Training]
+) -> Classifier:
+    """A new model that unlearned the association of `attribute` with the label. The other keywords are `train`'s."""
+    temperature, teacher = settings.temperature, settings.teacher
+    refuse_share("keep", settings.keep)
+    refuse_share("ascent", settings.ascent)
     if not 0 < temperature < np.inf or not 0 <= teacher < np.inf:
         raise SettingError(f"temperature is {temperature} and teacher {teacher}: give a number above 0, and one of at least 0")
-    values = strengths("mu", mu)
-    start = begin(classifier, cohort, rng, attribute, training["batch"], Running.of(training))
-    own = {"temperature": temperature, "teacher": teacher}
+    values = strengths("mu", settings.mu)
+    start = begin(classifier, cohort, rng, settings.attribute, training["batch"], Running.of(training))
+    ascends = round(settings.ascent * training["epochs"])
 
     def objective(head: Association, m: float) -> Scrub:
-        return Scrub(head, start.rows.attribute, m, of=classifier, ascends=round(ascent * training["epochs"]), **own)
+        return Scrub(head, start.rows.attribute, m, of=classifier, ascends=ascends, temperature=temperature, teacher=teacher)
 
     candidates = tuned(start, objective, values, regime="scrub", training=training)
-    return finish(start, "scrub", settings, candidates, keep)
+    return finish(start, "scrub", card_settings(**vars(settings), **training), candidates, settings.keep)
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

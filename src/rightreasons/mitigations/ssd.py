@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import ModelError, SettingError
+from rightreasons.families import with_settings
 from rightreasons.mitigations import card_settings
 from rightreasons.mitigations._association import Association
 from rightreasons.mitigations._unlearning import Candidate, Running, Start, begin, finish, refuse_share, strengths
 from rightreasons.models.batches import batches
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.grouped_rows import row_weights
+from rightreasons.models.training_keywords import Places, runs
 
 STARTS = "model"
 AT_ONCE = 1 << 27  # numbers of one loss's gradients held at a time
@@ -33,25 +36,9 @@ Importances = dict[str, Tensor]
 RowGradients = Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], tuple[dict[str, Tensor], dict[str, Tensor]]]
 
 
-def mitigate(  # noqa: PLR0913  each keyword is a documented setting
-    classifier: Classifier,
-    cohort: Cohort,
-    *,
-    rng: np.random.Generator,
-    attribute: str | None = None,
-    alpha: float | Sequence[float] = (10.0, 30.0, 100.0, 300.0, 1000.0),
-    damping: float | Sequence[float] = 1.0,
-    rows: int | None = 4000,
-    keep: float = 0.05,
-    batch: int = 64,
-    chunk: int | None = None,
-    folder: str | Path | None = None,
-    device: str | torch.device | None = None,
-    threads: int | None = None,
-    workers: int | None = None,
-    cache: str | Path | None = None,
-) -> Classifier:
-    """A new model that unlearned the association of `attribute` with the label.
+@dataclass(frozen=True)
+class Settings:
+    """What can be set of A-SSD.
 
     Parameters
     ----------
@@ -62,17 +49,32 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
     chunk : rows whose gradients are held at a time; None: as many as 128 million numbers hold. 1 takes row after row without
         `torch.func.vmap`, for networks that it cannot take
     """
-    settings = card_settings(attribute=attribute, alpha=alpha, damping=damping, rows=rows, keep=keep, batch=batch, chunk=chunk)
-    refuse_share("keep", keep)
-    alphas, dampings = strengths("alpha", alpha), strengths("damping", damping)
-    for name, value in (("rows", rows), ("chunk", chunk)):
+
+    attribute: str | None = None
+    alpha: float | Sequence[float] = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
+    damping: float | Sequence[float] = 1.0
+    rows: int | None = 4000
+    keep: float = 0.05
+    batch: int = 64
+    chunk: int | None = None
+
+
+@with_settings(Settings)
+@runs
+def mitigate(
+    classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **places: Unpack[Places]
+) -> Classifier:
+    """A new model that unlearned the association of `attribute` with the label."""
+    refuse_share("keep", settings.keep)
+    alphas, dampings = strengths("alpha", settings.alpha), strengths("damping", settings.damping)
+    for name, value in (("rows", settings.rows), ("chunk", settings.chunk)):
         if value is not None and value < 1:
             raise SettingError(f"{name} is {value}: give at least 1")
-    start = begin(classifier, cohort, rng, attribute, batch, Running(folder, device, threads, workers, cache))
+    start = begin(classifier, cohort, rng, settings.attribute, settings.batch, Running.of(places))
     chosen = np.arange(len(start.rows))
-    if rows is not None and rows < len(chosen):
-        chosen = np.sort(np.random.default_rng(start.seed).permutation(len(chosen))[:rows])
-    task, association = importances(start, chosen, chunk)
+    if settings.rows is not None and settings.rows < len(chosen):
+        chosen = np.sort(np.random.default_rng(start.seed).permutation(len(chosen))[: settings.rows])
+    task, association = importances(start, chosen, settings.chunk)
 
     def candidates() -> Iterator[Candidate]:
         for a in alphas:
@@ -81,7 +83,8 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
                 damped = damp(model.module, task, association, a, strength)
                 yield model, {"alpha": a, "damping": strength, "damped_weights": damped}
 
-    return finish(start, "ssd", settings, candidates(), keep, rows_of_importances=len(chosen))
+    card = card_settings(**vars(settings))
+    return finish(start, "ssd", card, candidates(), settings.keep, rows_of_importances=len(chosen))
 
 
 def damp(network: nn.Module, task: Mapping[str, Tensor], association: Mapping[str, Tensor], alpha: float, damping: float) -> int:
@@ -113,10 +116,14 @@ def importances(start: Start, chosen: np.ndarray, chunk: int | None = None) -> t
     }
     size = sum(weight.numel() for weight in weights.values())
     at_once = chunk or max(1, min(start.batch, AT_ONCE // max(1, size)))
-    gradients = _row_after_row(network) if at_once == 1 else _at_once(network)
+    if at_once == 1:
+        gradients = _row_after_row(network)
+    else:
+        gradients = _at_once(network)
 
     view = start.rows.select(chosen)
-    y, a = (torch.from_numpy(np.asarray(column)).to(start.runs.device) for column in (view.y, view.a))
+    y = torch.from_numpy(np.asarray(view.y)).to(start.runs.device)
+    a = torch.from_numpy(np.asarray(view.a)).to(start.runs.device)
     weight_of = (
         torch.from_numpy(row_weights(view.cohort).copy()).to(start.runs.device),
         network.association.row_weight(y, a).double(),
@@ -184,9 +191,8 @@ def _row_after_row(network: _Read) -> RowGradients:
         own = dict(network.named_parameters())
         named = {name: own[name] for name in weights}
         task, association = network(x, y, a)[:, 0]
-        of_task, of_association = (
-            torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True) for loss in (task, association)
-        )
+        of_task = torch.autograd.grad(task, list(named.values()), retain_graph=True, allow_unused=True)
+        of_association = torch.autograd.grad(association, list(named.values()), retain_graph=True, allow_unused=True)
         return with_zeros(of_task, named), with_zeros(of_association, named)
 
     return found

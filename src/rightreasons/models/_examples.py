@@ -36,6 +36,7 @@ class Examples:
     weight : (n,) of mean 1
     groups : (n,) codes of the attribute that makes worst groups, -1 where missing
     left_out : rows without target or with weight 0, which are not here
+    draw : (n,) chance of each row to be drawn, with replacement; None takes every row once an epoch
     """
 
     cohort: Cohort
@@ -43,21 +44,27 @@ class Examples:
     weight: np.ndarray
     groups: np.ndarray | None
     left_out: int
+    draw: np.ndarray | None = None
     pixels: Pixels | None = None
     workers: int | None = None
 
     @cached_property
     def columns(self) -> str:
-        """Hash of all that decides training and is not in the cohort's fingerprint."""
+        """Hash of everything that decides training but is not in the cohort's fingerprint."""
         own = [self.y.tolist(), self.weight.tolist(), None if self.groups is None else self.groups.tolist()]
+        if self.draw is not None:
+            own.append(self.draw.tolist())
         return hash_of([*(json.dumps(part) for part in own), *(self.cohort.column_hash(a) for a in self.cohort.attributes)])
 
     def steps(self, batch: int) -> int:
-        """Batches of an epoch."""
+        """Number of batches in one epoch."""
         return math.ceil(self._rows_of_an_epoch(batch) / batch)
 
     def order(self, batch: int, seed: int, epoch: int) -> np.ndarray:
-        """Rows of one epoch, shuffled."""
+        """Rows of one epoch, shuffled, or drawn."""
+        if self.draw is not None:
+            rng = task_rng(seed, f"rows drawn for epoch {epoch}")
+            return rng.choice(len(self.y), size=self._rows_of_an_epoch(batch), p=self.draw)
         return task_rng(seed, f"order of epoch {epoch}").permutation(len(self.y))[: self._rows_of_an_epoch(batch)]
 
     def _rows_of_an_epoch(self, batch: int) -> int:
@@ -87,11 +94,13 @@ class Examples:
 
     @cached_property
     def _tensors(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        attributes = {name: torch.from_numpy(self.cohort.attribute(name).values.copy()) for name in self.cohort.attributes}
+        attributes = {}
+        for name in self.cohort.attributes:
+            attributes[name] = torch.from_numpy(self.cohort.attribute(name).values.copy())
         return torch.from_numpy(self.y), attributes, torch.from_numpy(self.weight.astype(np.float32))
 
     def decoded(self, geometry: Geometry, cache: str | os.PathLike[str] | None, workers: int | None) -> Examples:
-        """The same with their pixels: kept in `cache`, else in memory where they are few."""
+        """The same rows with their pixels decoded: kept in `cache`, or in memory where they fit."""
         facts = Facts(cache, self.cohort, geometry, workers=workers)
         at_most = 4 * len(self.y) * math.prod(geometry.size) * geometry.channels
         if cache is not None:
@@ -100,10 +109,17 @@ class Examples:
 
 
 def examples(
-    classifier: Classifier, cohort: Cohort, stopping: Cohort | None, weights: np.ndarray | None, settings: Settings
+    classifier: Classifier,
+    cohort: Cohort,
+    stopping: Cohort | None,
+    settings: Settings,
+    *,
+    weights: np.ndarray | None = None,
+    draw: np.ndarray | None = None,
 ) -> tuple[Examples, Examples]:
     """The rows that fit and the rows that stop."""
     weight = _weight(cohort, weights)
+    chance = None if draw is None else _weight(cohort, draw)
     if stopping is None and not (cohort.has("train") and cohort.has("val")):
         cohort = cohort.with_roles(rng=task_rng(settings.seed, "roles of the splits"), trains=True)
     if cohort.splits is None:
@@ -113,6 +129,8 @@ def examples(
     if not fits.any():
         raise TrainingError(f"cohort {cohort.name!r} has no rows in split 'train': name its training rows so in the split column")
     fit = _complete(cohort.select(fits, name="train"), weight[fits], classifier, settings)
+    if chance is not None:
+        fit = replace(fit, draw=_chances(fit.cohort, cohort, chance))
     stop_rows = cohort.on("val") if stopping is None else stopping
     stop = _complete(stop_rows, np.ones(len(stop_rows)), classifier, settings)
     what = settings.target or cohort.label_name
@@ -131,7 +149,7 @@ def examples(
 
 
 def outputs_of(classifier: Classifier, cohort: Cohort, target: str | None) -> tuple[Value, ...]:
-    """What each output of the trained model stands for."""
+    """The label value that each output of the trained model stands for."""
     if target is None:
         return tuple(classifier.classes)
     return cohort.attribute(target).levels
@@ -157,12 +175,23 @@ def _weight(cohort: Cohort, weights: np.ndarray | None) -> np.ndarray:
     return own
 
 
+def _chances(rows: Cohort, cohort: Cohort, chance: np.ndarray) -> np.ndarray:
+    """(n,) chances of some rows of a cohort, summing to 1."""
+    place = {name: k for k, name in enumerate(cohort.id)}
+    own = chance[[place[name] for name in rows.id]]
+    if not own.sum() > 0:
+        raise TrainingError(f"no training row of cohort {cohort.name!r} has a chance above 0 to be drawn: look at draw=")
+    return own / own.sum()
+
+
 def _complete(cohort: Cohort, weight: np.ndarray, classifier: Classifier, settings: Settings) -> Examples:
     y = _right_outputs(cohort, classifier, settings.target)
     kept = (y >= 0) & (weight > 0)
     view = cohort.select(kept)
     name = settings.attribute or (cohort.attributes[0] if cohort.attributes else None)
-    grouping = None if name is None else view.attribute(name)
+    grouping = None
+    if name is not None:
+        grouping = view.attribute(name)
     if grouping is None or grouping.kind == "continuous":
         groups = None
     else:
@@ -193,7 +222,10 @@ def _label_outputs(cohort: Cohort, classifier: Classifier) -> np.ndarray:
         raise TrainingError(f"cohort {cohort.name!r} has no label: give label= when reading the manifest, or train on target=")
     place = {str(value): k for k, value in enumerate(classifier.classes)}
     codes = np.unique(cohort.label[cohort.label >= 0])
-    homeless = [cohort.classes[code] for code in codes if str(cohort.classes[code]) not in place]
+    homeless = []
+    for code in codes:
+        if str(cohort.classes[code]) not in place:
+            homeless.append(cohort.classes[code])
     if homeless:
         raise TrainingError(
             f"label {cohort.label_name!r} has the values {list(cohort.classes)} and {classifier.name} the classes "

@@ -99,13 +99,13 @@ class StackedNetwork:
             return both({**self.params, **self.frozen, **self.buffers}, x).float()
 
     def kept(self, pick: Callable[[Tensor], Tensor], params: Mapping[str, Tensor]) -> None:
-        """Go on with some of the copies, whose parameters are now these."""
+        """Keep some of the copies, with these as their parameters."""
         self.params = dict(params)
         for name in ("frozen", "buffers", "numbers"):
             setattr(self, name, {key: pick(values) for key, values in getattr(self, name).items()})
 
     def state(self, s: int, j: int) -> dict[str, Tensor]:
-        """Everything of one copy, on the CPU in memory of its own."""
+        """The whole state of one copy, in its own memory on the CPU."""
         every = {**self.params, **self.frozen, **self.buffers}
         return {name: values[s, j].detach().to("cpu", copy=True) for name, values in every.items()}
 
@@ -119,7 +119,7 @@ def put(state: Mapping[str, Tensor], classifier: Classifier, objective: Objectiv
 
 
 def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
-    """Why this network and objective cannot be stacked, found by doing it once; empty if they can."""
+    """Why this network and objective cannot be stacked, found by trying once; empty if they can."""
     random = [f"{name} (p = {p:g})" for name, p in _random_layers(classifier.module) if p > 0]
     if random:
         return (
@@ -151,7 +151,7 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
 
 
 def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] | list[list[float]]]:
-    """Numbers, or lists of numbers, in which objectives of one kind differ: name → one for each model."""
+    """The numbers, or lists of numbers, that differ between objectives of one kind: name → one value for each model."""
     first = objectives[0]
     held = [_held(objective) for objective in objectives]
     kinds = {(type(o), o.func if isinstance(o, partial) else None) for o in objectives}
@@ -253,5 +253,7 @@ def _random_layers(module: nn.Module) -> Iterator[tuple[str, float]]:
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             yield name, float(layer.p)
         elif type(layer).__name__ in ("DropPath", "StochasticDepth", "PatchDropout"):
-            known = [getattr(layer, attribute, None) for attribute in ("drop_prob", "p", "prob", "rate")]
+            known = []
+            for attribute in ("drop_prob", "p", "prob", "rate"):
+                known.append(getattr(layer, attribute, None))
             yield name, float(next(rate for rate in known if rate is not None) or 0.0)

@@ -36,6 +36,7 @@ from rightreasons.models.training import (
     augmentation_of,
     cross_entropy,
     evaluate,
+    objective_of,
     plan_of,
     refuse_undefined_metric,
     train,
@@ -75,7 +76,9 @@ def train_batched(
     """
     members = _members(classifiers, cohort, settings, folders, threads)
     first = members[0]
-    are_finished = [member.folder is not None and claim(member.folder, member.plan) for member in members]
+    are_finished = []
+    for member in members:
+        are_finished.append(member.folder is not None and claim(member.folder, member.plan))
     if all(are_finished):
         _end(first)
         return [finished(Path(m.folder or ""), m.objective, m.classifier) for m in members]
@@ -85,7 +88,9 @@ def train_batched(
         group = _Group(members, device)
         group.resume(first.folder)
         _loop(group, first.folder)
-        done = [group.finish(member, is_there) for member, is_there in zip(members, are_finished)]
+        done = []
+        for member, is_there in zip(members, are_finished):
+            done.append(group.finish(member, is_there))
     if not any(isinstance(model, TrainingError) for model in done):
         _end(first)
     return done
@@ -142,15 +147,18 @@ def _epoch(group: _Group, meter: Meter) -> np.ndarray:
     losses: list[Tensor] = []
     with ExitStack() as streams:
         leaders = [group.members[number] for number in group.grid[:, 0]]
-        draws = [generator_of(m.settings.seed, f"augmentation in epoch {epoch}", device) for m in leaders]
-        sources = [m.fit.batches(group.template, batch, m.fit.order(batch, m.settings.seed, epoch)) for m in leaders]
+        draws = []
+        for m in leaders:
+            draws.append(generator_of(m.settings.seed, f"augmentation in epoch {epoch}", device))
+        sources = []
+        for m in leaders:
+            sources.append(m.fit.batches(group.template, batch, m.fit.order(batch, m.settings.seed, epoch)))
         for source in sources:
             streams.enter_context(closing(source))
         for parts in zip(*sources, strict=True):
-            seen = [
-                Seen(x if m.augment is None else m.augment(x, draw), *m.fit.targets(rows, device))
-                for m, draw, (rows, x) in zip(leaders, draws, parts)
-            ]
+            seen = []
+            for m, draw, (rows, x) in zip(leaders, draws, parts):
+                seen.append(Seen(x if m.augment is None else m.augment(x, draw), *m.fit.targets(rows, device)))
             losses.append(group.step(_stacked(seen), len(losses)))
             meter.advance()
     return torch.stack(losses).double().cpu().numpy()
@@ -175,7 +183,9 @@ def _logits(group: _Group) -> np.ndarray:
     batch = leaders[0].settings.batch
     logits = []
     with ExitStack() as streams:
-        sources = [m.stop.batches(group.template, batch) for m in (leaders[:1] if is_shared else leaders)]
+        sources = []
+        for m in leaders[:1] if is_shared else leaders:
+            sources.append(m.stop.batches(group.template, batch))
         for source in sources:
             streams.enter_context(closing(source))
         for parts in zip(*sources, strict=True):
@@ -197,7 +207,9 @@ def _end_epoch(
     member.error = _divergence(losses, logits, epoch, settings)
     if member.error:
         return
-    sizes = [min(settings.batch, member.rows - start) for start in range(0, member.rows, settings.batch)]
+    sizes = []
+    for start in range(0, member.rows, settings.batch):
+        sizes.append(min(settings.batch, member.rows - start))
     scores = evaluate(logits, member.stop.y, member.stop.groups)
     measured = {"epoch": epoch, "loss": float(np.average(losses, weights=sizes))}
     measured |= {f"val_{name}": score for name, score in scores.items()}
@@ -229,7 +241,7 @@ def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class _Member:
-    """One model of a group: what was asked for, and what has come of it so far."""
+    """One model of a group: what was asked for, and how far its training is."""
 
     classifier: Classifier
     settings: Settings
@@ -257,7 +269,7 @@ class _Member:
 
 
 class _Group:
-    """The models that go on: which they are (`grid`, S x L numbers of members), their parameters, and how a step changes them."""
+    """The models still in training: their numbers among the members (`grid`, S x L), their parameters, and a step of all."""
 
     def __init__(self, members: list[_Member], device: torch.device) -> None:
         settings = members[0].settings
@@ -283,10 +295,10 @@ class _Group:
             factors=torch.tensor(self.factors, device=device),
         )
         self.network.params = self.optimizer.params
-        self.kept = tuple(np.arange(side) for side in self.grid.shape)
+        self.kept = tuple(map(np.arange, self.grid.shape))
 
     def for_each(self, value: Callable[[_Member], Any]) -> np.ndarray:
-        """(S, L) a number of each member of the grid."""
+        """(S, L) one number for each member of the grid."""
         values = [value(self.members[number]) for number in self.grid.flat]
         return np.array(values).reshape(self.grid.shape)
 
@@ -297,13 +309,14 @@ class _Group:
         return losses
 
     def keep(self, seeds: np.ndarray, settings: np.ndarray) -> None:
-        """Go on with some rows and columns of the grid."""
+        """Keep some rows and columns of the grid."""
         if (len(seeds), len(settings)) == self.grid.shape:
             return
         self.grid = self.grid[np.ix_(seeds, settings)]
         self.kept = (self.kept[0][seeds], self.kept[1][settings])
         if self.grid.size:
-            rows, columns = (torch.from_numpy(index).to(self.device) for index in (seeds, settings))
+            rows = torch.from_numpy(seeds).to(self.device)
+            columns = torch.from_numpy(settings).to(self.device)
             self.optimizer = self.optimizer.kept(rows, columns)
             self.network.kept(lambda values: values.index_select(0, rows).index_select(1, columns), self.optimizer.params)
 
@@ -401,7 +414,9 @@ def _members(
     numbers = {"classifiers": len(classifiers), "settings": len(settings), "folders": len(folders or classifiers)}
     if len(set(numbers.values())) > 1 or not classifiers:
         raise SettingError(f"there are {numbers}: give one of each for every model")
-    places = [None if folders is None else Path(folders[k]) for k in range(len(classifiers))]
+    places = []
+    for k in range(len(classifiers)):
+        places.append(None if folders is None else Path(folders[k]))
     if folders is not None and len({str(place) for place in places}) < len(places):
         raise SettingError("two models share a folder: give each its own")
     complete = [_complete(one, threads) for one in settings]
@@ -411,7 +426,8 @@ def _members(
     for classifier, keywords, place in zip(classifiers, complete, places):
         own = Settings(**{f.name: keywords[f.name] for f in fields(Settings)})
         fit, stop = rows.of(classifier, own)
-        loss, change = keywords["objective"] or cross_entropy, augmentation_of(keywords["augment"])
+        loss = objective_of(keywords["objective"], classifier, fit, own)
+        change = augmentation_of(keywords["augment"])
         plan = plan_of(own, classifier, fit, stop, loss, change)
         members.append(_Member(classifier, own, loss, fit, stop, change, keywords["workers"], keywords["cache"], place, plan))
     differing_numbers([member.objective for member in members])
@@ -422,8 +438,11 @@ def _members(
 
 
 def _complete(keywords: Mapping[str, Any], threads: int | None) -> dict[str, Any]:
-    """Every keyword of `train`: those that were given, and the defaults of the others."""
-    known = {name: p.default for name, p in inspect.signature(train).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    """All keywords of `train`: those given, and defaults for the rest."""
+    known = {}
+    for name, p in inspect.signature(train).parameters.items():
+        if p.kind is p.KEYWORD_ONLY:
+            known[name] = p.default
     known.pop("folder")
     unknown = [name for name in keywords if name not in known]
     if unknown:
@@ -452,7 +471,9 @@ def _refuse_differences(classifiers: Sequence[Classifier], of_models: Sequence[M
 
 def _kind(classifier: Classifier) -> str:
     tensors = (*classifier.module.named_parameters(), *classifier.module.named_buffers())
-    shapes = [f"{name} {tuple(t.shape)} {t.dtype} {t.requires_grad}" for name, t in tensors]
+    shapes = []
+    for name, t in tensors:
+        shapes.append(f"{name} {tuple(t.shape)} {t.dtype} {t.requires_grad}")
     read = (classifier.name, classifier.geometry, classifier.mean, classifier.std, classifier.classes, classifier.output)
     return hash_of([repr(read), *shapes])
 
@@ -474,15 +495,18 @@ class _Rows:
         self.made: dict[int, tuple[Examples, Examples]] = {}
 
     def of(self, classifier: Classifier, settings: Settings) -> tuple[Examples, Examples]:
-        key = settings.seed if self.is_split_by_seed else -1
+        if self.is_split_by_seed:
+            key = settings.seed
+        else:
+            key = -1
         if key not in self.made:
-            self.made[key] = examples(classifier, self.cohort, self.stopping, self.weights, settings)
+            self.made[key] = examples(classifier, self.cohort, self.stopping, settings, weights=self.weights)
             refuse_undefined_metric(settings, self.made[key][1], classifier)
         return self.made[key]
 
 
 def _decode(members: Sequence[_Member]) -> None:
-    """Pixels of every part, each once."""
+    """Decode the pixels of every part, each of them once."""
     done: dict[int, Examples] = {}
     for member in members:
         for name in ("fit", "stop"):

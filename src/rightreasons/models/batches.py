@@ -101,7 +101,7 @@ def regions(cohort: Cohort, geometry: Geometry, rows: np.ndarray | Sequence[int]
     masks, boxes = cohort.mask, cohort.box
     if masks is None and boxes is None:
         raise DataError(f"cohort '{cohort.name}' has neither masks nor boxes: give mask= or box= when reading the manifest")
-    numbers = np.arange(len(cohort)) if rows is None else _checked(rows, len(cohort))
+    numbers = _checked(range(len(cohort)) if rows is None else rows, len(cohort))
     references, ids = cohort.image, cohort.id
 
     def one(row: int) -> np.ndarray:
@@ -134,7 +134,10 @@ def _checked(order: np.ndarray | Sequence[int], n: int) -> np.ndarray:
 def _decoded(
     cohort: Cohort, geometry: Geometry, parts: list[np.ndarray], batch: int, workers: int | None
 ) -> Generator[np.ndarray, None, None]:
-    rows = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if parts:
+        rows = np.concatenate(parts)
+    else:
+        rows = np.empty(0, np.int64)
     pictures = images.stream(
         cohort.image[rows], geometry, root=cohort.root, ids=cohort.id[rows], workers=workers, ahead=batch * BATCHES_AHEAD
     )

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from rightreasons import files
 from rightreasons.data.images import Geometry
 from rightreasons.errors import CheckpointError, ModelError, SettingError
+from rightreasons.families import refuse_beyond_limits
 from rightreasons.head import Head, outputs_for
-from rightreasons.models import loading
+from rightreasons.models import checkpoints, loading, provenance
 from rightreasons.models.cut import Cut, find_cut
 from rightreasons.models.forward import run, vector, with_one_logit
 from rightreasons.models.head_layers import (
@@ -36,10 +37,11 @@ from rightreasons.models.head_layers import (
     torch_head,
     with_one_output,
 )
+from rightreasons.models.saved import FORMAT, Saved, read_saved
+from rightreasons.trust import names, trusting
 
 __all__ = ["Classifier", "outputs_for", "torch_head"]
 
-FORMAT = 1
 IDENTITY_TOLERANCE = 1e-4
 """How far head(features(x)) may be from the network's own output, relative to the largest logit."""
 
@@ -73,6 +75,7 @@ class Classifier:
     card : architecture, regime, seed, settings, target and start, as plain data
     used : ids of the rows it was fitted or tuned on
     training : fingerprint of the cohort it was trained on, where known
+    trust : modules that the caller trusted when it was loaded, so that it can be built again; it is not saved
     """
 
     def __init__(  # noqa: PLR0913  each keyword is a documented setting
@@ -104,6 +107,8 @@ class Classifier:
         self.card: dict[str, Any] = {"architecture": name, "settings": {}, **empty, **(card or {})}
         self.used = frozenset(used)
         self.training = training
+        self.format = FORMAT  # of one that an earlier version saved, that version's: its evidence has its fingerprint
+        self.trust: frozenset[str] = frozenset()
 
     # --- making one ---------------------------------------------------------------------------------------------------------
 
@@ -123,8 +128,10 @@ class Classifier:
         channels: int | None = None,
         mode: str | None = None,
         new_head: bool = False,
+        part: str | None = None,
         rng: np.random.Generator | None = None,
         verify: bool = True,
+        trust: str | Sequence[str] = (),
         **model_settings: Any,
     ) -> Classifier:
         """A network by name: `timm:…`, `torchvision:…`, `hf:<class or folder>`, `monai:…` or `package.module:factory`.
@@ -137,14 +144,17 @@ class Classifier:
         output : one logit of a multi-label head, by number or name, read as a one-logit head
         size, crop, interpolation, mode, mean, std : override what the network's own config says
         new_head : keep the random head where the checkpoint's has another number of outputs
+        part : key or prefix of the weights that are meant, where a checkpoint has several: "state_dict_ema", "teacher"
         verify : prove head(features(x)) == network(x) on a random input before handing the classifier over
+        trust : modules whose code may run, where the specification names a factory of one's own: "my_lab.nets"
         model_settings : keywords of the library's own function (of the config for `hf:`)
         """
+        refuse_beyond_limits({"num_classes": num_classes, "channels": channels})
         wanted = _size(size, model_settings)
-        build = {"size": wanted, "channels": channels, "settings": model_settings}
+        build = {"size": wanted, "channels": channels, "settings": model_settings, "trust": trust}
         built = loading.build(spec, num_classes=num_classes, rng=rng, **build)  # type: ignore[arg-type]
         if isinstance(built.module, Classifier):
-            return built.module._from_factory(spec, checkpoint, built)
+            return built.module._from_factory(spec, checkpoint, part, built)._trusting(trust)
         if not isinstance(built.module, nn.Module):
             raise ModelError(f"{spec} gave a {type(built.module).__name__}: a factory must return an nn.Module or a Classifier")
         labels: Sequence[Any] | None = built.labels
@@ -152,18 +162,23 @@ class Classifier:
         if checkpoint is None and loading.is_fresh(spec, model_settings):
             card["start"] = "fresh"
         if checkpoint is not None:
-            weights = loading.read_checkpoint(checkpoint)
+            weights = checkpoints.read_checkpoint(checkpoint, part)
             if num_classes is not None:
                 counted = None
             else:
-                counted = loading.count_classes(built.module, weights)
+                counted = checkpoints.count_classes(built.module, weights)
             if counted is not None:
                 built = loading.build(spec, num_classes=counted, rng=rng, **build)  # type: ignore[arg-type]
-            card["ignored_keys"] = loading.load_weights(built.module, weights, new_head=new_head)
-            labels = weights.labels or built.labels
+            card |= _read_from(weights, checkpoints.load_weights(built.module, weights, new_head=new_head))
+            card["says"] = dict(weights.says)
+            labels = None if classes is not None else weights.labels or built.labels
+        elif part is not None:
+            raise SettingError("part= names a part of a checkpoint: give checkpoint= too, or leave it out")
         if built.is_multi_label and output is None:
             raise ModelError(f"{spec} has a multi-label head ({_shown(labels)}): pick one of its logits with output=")
         geometry = _geometry(spec, built, wanted, crop, interpolation, mode, mean)
+        named = {"size": size, "mean": mean, "std": std, "crop": crop, "interpolation": interpolation}
+        card["input"] = provenance.sources(spec, named)
         recipe = {"spec": built.spec, "num_classes": built.num_classes, "settings": built.settings}
         description = _Description(
             name=built.spec,
@@ -176,7 +191,7 @@ class Classifier:
             recipe=recipe,
             card=card,
         )
-        return cls._described(built.module, description, verify=verify)
+        return cls._described(built.module, description, verify=verify)._trusting(trust)
 
     @classmethod
     def wrap(  # noqa: PLR0913  each keyword is a documented setting
@@ -253,10 +268,15 @@ class Classifier:
             classifier.verify(x)
         return classifier
 
-    def _from_factory(self, spec: str, checkpoint: str | Path | None, built: loading.Built) -> Classifier:
+    def _trusting(self, modules: str | Sequence[str]) -> Classifier:
+        self.trust |= names(modules)
+        return self
+
+    def _from_factory(self, spec: str, checkpoint: str | Path | None, part: str | None, built: loading.Built) -> Classifier:
         """A classifier that a factory made, with the name by which it can be made again."""
         if checkpoint is not None:
-            self.card["ignored_keys"] = loading.load_weights(self.module, loading.read_checkpoint(checkpoint))
+            weights = checkpoints.read_checkpoint(checkpoint, part)
+            self.card |= _read_from(weights, checkpoints.load_weights(self.module, weights))
         self.name = spec
         self.card["architecture"] = spec
         self.recipe = {"spec": spec, "num_classes": built.num_classes, "settings": built.settings}
@@ -376,10 +396,13 @@ class Classifier:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the weights, of the input's geometry and normalisation, of the architecture and of what is read from it."""
+        """Hash of the weights, the input's geometry and normalisation, the architecture, what is read from it and its classes."""
         digest = hashlib.blake2b(digest_size=16)
-        read = [dataclasses.asdict(self.geometry), self.mean, self.std, self.name, self.output, self.cut.features, self.cut.head]
-        digest.update(json.dumps(read, sort_keys=True).encode())
+        read: list[Any] = [dataclasses.asdict(self.geometry), self.mean, self.std, self.name, self.output]
+        read += [self.cut.features, self.cut.head]
+        if self.format > 1:
+            read.append(_plain(self.classes))
+        digest.update(json.dumps(read, sort_keys=True, default=str).encode())
         for key, tensor in sorted(self.module.state_dict().items()):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -403,45 +426,71 @@ class Classifier:
         return folder
 
     @classmethod
-    def open(cls, folder: str | Path, module: nn.Module | None = None) -> Classifier:
+    def open(cls, folder: str | Path, module: nn.Module | None = None, trust: str | Sequence[str] = ()) -> Classifier:
         """Read a classifier that `save` wrote.
 
         Parameters
         ----------
         module : the network to put the weights into, for one that was wrapped and has no factory to be built by
+        trust : modules whose code may run, where the network was made by a factory of one's own; the folder cannot say so itself
         """
         folder = Path(folder)
-        saved = _told_in(folder)
+        saved = read_saved(folder)
         if module is None:
-            module = _rebuilt(folder, saved)
-        loading.load_weights(module, loading.read_checkpoint(folder / "model.safetensors"))
+            with trusting(trust):
+                module = _rebuilt(folder, saved)
+        checkpoints.load_weights(module, checkpoints.read_checkpoint(folder / "model.safetensors"))
         made = cls(
             module.eval(),
-            Cut(**saved["cut"]),
-            geometry=Geometry(**saved["geometry"]),
-            **{key: saved[key] for key in ("mean", "std", "classes", "name", "output", "recipe", "card", "used", "training")},
+            saved.cut,
+            geometry=saved.geometry,
+            mean=saved.mean,
+            std=saved.std,
+            classes=saved.classes,
+            name=saved.name,
+            output=saved.output,
+            recipe=None if saved.recipe is None else saved.recipe.model_dump(),
+            card=saved.card,
+            used=saved.used,
+            training=saved.training,
         )
-        if made.fingerprint != saved["fingerprint"]:
-            raise CheckpointError(
-                f"{folder}: the weights have the fingerprint {made.fingerprint}, model.json says {saved['fingerprint']}: "
-                "the two files are not of one save; train or save it again"
-            )
-        return made
+        made.format = saved.format
+        made._refuse_other_save(folder, saved)
+        return made._trusting(trust)
 
     def __repr__(self) -> str:
         size = "x".join(map(str, (self.geometry.channels, *self.geometry.size)))
         return f"Classifier({self.name}, input {size}, {self.C} classes, features at {', '.join(self.cut.features)})"
 
+    def _refuse_other_save(self, folder: Path, saved: Saved) -> None:
+        """Refuse weights and a description that were not saved together."""
+        try:
+            width = self.head_data.C
+        except (AttributeError, RuntimeError, ValueError, IndexError) as error:
+            raise ModelError(
+                f"{folder}: model.json cuts the network at {', '.join(self.cut.head)}, which it does not have"
+            ) from error
+        if len(self.classes) != width:
+            raise ModelError(
+                f"{folder}: model.json names {len(self.classes)} classes ({_shown(self.classes)}) and the network has {width} "
+                "outputs: save the model again"
+            )
+        if self.fingerprint != saved.fingerprint:
+            raise CheckpointError(
+                f"{folder}: weights and classes have the fingerprint {self.fingerprint}, model.json says {saved.fingerprint}: "
+                "the two files are not of one save; train or save it again"
+            )
+
     def _told(self) -> dict[str, Any]:
         description = {
-            "format": FORMAT,
+            "format": self.format,
             "name": self.name,
             "recipe": self.recipe,
             "cut": dataclasses.asdict(self.cut),
             "geometry": dataclasses.asdict(self.geometry),
             "mean": self.mean,
             "std": self.std,
-            "classes": [value.item() if isinstance(value, np.generic) else value for value in self.classes],
+            "classes": _plain(self.classes),
             "output": self.output,
             "card": self.card,
             "used": sorted(self.used),
@@ -478,26 +527,14 @@ class Classifier:
         return maps
 
 
-def _told_in(folder: Path) -> dict[str, Any]:
-    """What `model.json` says of a saved classifier."""
-    if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
-        raise ModelError(
-            f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
-        )
-    told: dict[str, Any] = json.loads((folder / "model.json").read_text())
-    if told.get("format") != FORMAT:
-        raise ModelError(f"{folder / 'model.json'} has format {told.get('format')!r}: this version reads {FORMAT}")
-    return {**told, "geometry": _tuples(told["geometry"]), "cut": _tuples(told["cut"])}
-
-
-def _rebuilt(folder: Path, saved: dict[str, Any]) -> nn.Module:
-    recipe = saved["recipe"]
+def _rebuilt(folder: Path, saved: Saved) -> nn.Module:
+    recipe = saved.recipe
     if recipe is None:
         raise ModelError(
-            f"{folder} holds a wrapped network ({saved['name']}), which only its own code can build: "
+            f"{folder} holds a wrapped network ({saved.name}), which only its own code can build: "
             "pass it as Classifier.open(folder, module=…), or load it by a factory, 'package.module:factory'"
         )
-    return build_network(recipe, saved["geometry"]["size"], saved["geometry"]["channels"])
+    return build_network(recipe.model_dump(), saved.geometry.size, saved.geometry.channels)
 
 
 def build_network(
@@ -517,11 +554,6 @@ def build_network(
     return built.module
 
 
-def _tuples(saved: dict[str, Any]) -> dict[str, Any]:
-    """What JSON turned into lists, as tuples again."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
-
-
 def _device(module: nn.Module) -> torch.device:
     return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
 
@@ -534,6 +566,8 @@ def _trial_input(module: nn.Module, geometry: Geometry) -> Tensor:
 def _size(size: int | Sequence[int] | None, settings: dict[str, Any]) -> tuple[int, ...] | None:
     if size is None:
         return None
+    if isinstance(size, str | float) or (isinstance(size, Sequence) and not all(isinstance(s, int | np.integer) for s in size)):
+        raise SettingError(f"size is {size!r}: give pixels, a whole number or one for every axis")
     if isinstance(size, int | np.integer):
         return (int(size),) * int(settings.get("spatial_dims", 2))
     return tuple(int(s) for s in size)
@@ -589,6 +623,8 @@ def _classes(
     classes: Sequence[Any] | None, labels: Sequence[Any] | None, width: int, output: int | None, name: str
 ) -> tuple[Any, ...]:
     C = 2 if output is not None or width == 1 else width
+    if isinstance(classes, str):
+        raise SettingError(f"classes={classes!r} is one text: give a list, one label value for every output")
     if classes is not None:
         if len(classes) != C or len(set(classes)) != C:
             read = f"{name} has {width} output{'s' if width > 1 else ''}" + (", read as two (0, z)" if width == 1 else "")
@@ -596,9 +632,36 @@ def _classes(
                 f"classes={_shown(classes)} must list {C} different label values: {read}. For a multi-label head give output="
             )
         return tuple(classes)
-    if labels is not None and output is None and len(labels) == C and len(set(labels)) == C:
-        return tuple(labels)
-    return tuple(range(C))
+    if labels is None or output is not None or (width == 1 and len(labels) == 1):
+        return tuple(range(C))
+    if len(labels) != C or len(set(labels)) != C:
+        raise ModelError(
+            f"the checkpoint names the classes {_shown(labels)} and {name} has {width} output{'s' if width > 1 else ''}: "
+            "say the label value of every output with classes="
+        )
+    return tuple(labels)
+
+
+def _plain(classes: Sequence[Any]) -> list[Any]:
+    """Label values as JSON knows them."""
+    return [value.item() if isinstance(value, np.generic) else value for value in classes]
+
+
+def _read_from(weights: checkpoints.Checkpoint, loaded: checkpoints.Loaded) -> dict[str, Any]:
+    """What the card says of the checkpoint that was read: which part of it, and what was done."""
+    return {
+        "container": weights.container,
+        "prefix": loaded.prefix,
+        "ignored_keys": loaded.ignored,
+        "resampled": loaded.resampled,
+        "weights": {
+            "file": str(weights.path),
+            "container": weights.container,
+            "prefix": loaded.prefix,
+            "tensors": len(weights.state) - len(loaded.ignored),
+            "ignored": len(loaded.ignored),
+        },
+    }
 
 
 def _shown(values: Sequence[Any] | None) -> str:

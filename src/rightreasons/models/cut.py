@@ -153,7 +153,9 @@ def _feeds(call: _Call, reader: _Call) -> bool:
     between = matching(made, read)
     if between is None:
         return False
-    reader.function = "" if between == "identity" else f"{between}()"
+    reader.function = ""
+    if between != "identity":
+        reader.function = f"{between}()"
     return True
 
 
@@ -239,7 +241,10 @@ def _recorder(
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = open_calls.pop()
-        made = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(output, tuple) and output:
+            made = output[0]
+        else:
+            made = output
         if isinstance(made, Tensor):
             call.made_shape = tuple(made.shape)
             _note_map(f"{name}:output", made, n, maps)
@@ -272,7 +277,10 @@ def _last_linear(chain: list[_Call]) -> Cut | None:
 def _several_heads(module: nn.Module, x: Tensor, record: _Record) -> Cut | None:
     """Distilled models average several linear heads; tried with random numbers in the place of their outputs."""
     shape = (len(x), vector(record.output).shape[1])
-    heads = [c for c in record.calls if c.atomic and is_linear(c.module) and c.given is not None and c.made_shape == shape]
+    heads = []
+    for c in record.calls:
+        if c.atomic and is_linear(c.module) and c.given is not None and c.made_shape == shape:
+            heads.append(c)
     if len(heads) < 2 or len({c.name for c in heads}) != len(heads):
         return None
     generator = torch.Generator().manual_seed(1)
@@ -289,13 +297,16 @@ def _several_heads(module: nn.Module, x: Tensor, record: _Record) -> Cut | None:
     places = [c.given.data_ptr() for c in heads if c.given is not None]
     distinct = list(dict.fromkeys(places))
     points = tuple(f"{heads[places.index(place)].name}:input" for place in distinct)
-    return Cut(points, tuple(c.name for c in heads), tuple(distinct.index(place) for place in places))
+    return Cut(points, tuple(c.name for c in heads), tuple(map(distinct.index, places)))
 
 
 def _named(record: _Record, chain: list[_Call], features: str | None, head: str | None) -> Cut:
     """The cut at layers that the user named."""
     if head is not None:
-        inside = [i for i, call in enumerate(chain) if call.name == head or call.name.startswith(f"{head}.")]
+        inside = []
+        for i, call in enumerate(chain):
+            if call.name == head or call.name.startswith(f"{head}."):
+                inside.append(i)
         if not inside or inside[-1] != max((i for i, c in enumerate(chain) if not does_nothing(c.module)), default=-1):
             if chain:
                 made_by = f"it is made by '{chain[-1].name}'"
@@ -327,8 +338,10 @@ def _from_features(record: _Record, chain: list[_Call], features: str, start: in
                 continue
             between = matching(call.made_values, step.given_values)
             if between is not None:
-                function = () if between == "identity" else (f"{between}()",)
-                return Cut((f"{features}:output",), (*function, *_names(after[i:])))
+                steps = _names(after[i:])
+                if between != "identity":
+                    steps = (f"{between}()", *steps)
+                return Cut((f"{features}:output",), steps)
             break
     else:
         for i, step in enumerate(after):
@@ -384,7 +397,9 @@ def _with_spatial(module: nn.Module, cut: Cut, record: _Record, chain: list[_Cal
             if how is not None:
                 pooled = cut.head if cut.reads else _as_head(module, _names(steps[i:]))
                 return replace(cut, spatial=space.point, spatial_last=how[0], spatial_activation=how[1], pooled=pooled)
-    first = steps[0] if steps else None
+    first = None
+    if steps:
+        first = steps[0]
     if first:
         looked = f"'{first.name}' reads {first.given_shape}"
     else:

@@ -28,7 +28,8 @@ def filled(classifier: Classifier, x: Tensor, fill: str) -> Tensor:
         return torch.zeros_like(x)
     if fill == "black":
         shape = (1, -1, *(1 for _ in x.shape[2:]))
-        mean, std = (torch.tensor(v, dtype=x.dtype, device=x.device).view(shape) for v in (classifier.mean, classifier.std))
+        mean = torch.tensor(classifier.mean, dtype=x.dtype, device=x.device).view(shape)
+        std = torch.tensor(classifier.std, dtype=x.dtype, device=x.device).view(shape)
         return (-mean / std).expand_as(x).clone()
     if fill == "mean":
         return x.mean(tuple(range(2, x.ndim)), keepdim=True).expand_as(x).clone()

@@ -14,7 +14,7 @@ from rightreasons.errors import ModelError
 
 
 def layer(module: nn.Module, name: str) -> nn.Module:
-    """The layer of that dotted name."""
+    """The layer with that dotted name."""
     known = dict(module.named_modules(remove_duplicate=False))
     if name in known:
         return known[name]
@@ -61,7 +61,7 @@ def with_one_logit(output: Tensor, number: int | None) -> Tensor:
 
 
 def vector(t: Tensor) -> Tensor:
-    """(n, d) of a tensor with one axis besides the batch that is longer than one."""
+    """A tensor whose axes beside the batch are all of length one but one, as (n, d)."""
     return t.reshape(len(t), -1)
 
 
@@ -94,7 +94,10 @@ def _tap(module: nn.Module, point: str, side: str, seen: dict[str, Tensor]) -> A
         return swapped, {key: on if a is tensor else a for key, a in kwargs.items()}
 
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        tensor = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, tuple):
+            tensor = output[0]
+        else:
+            tensor = output
         if not isinstance(tensor, Tensor):
             return None
         seen[point] = tensor

@@ -61,7 +61,9 @@ class Rows:
         return f"{self.cohort.label_name}={self.names[0][y]}, {self.attribute}={self.names[1][a]}"
 
     def select(self, rows: np.ndarray) -> Rows:
-        a = None if self.a is None else self.a[rows]
+        a = None
+        if self.a is not None:
+            a = self.a[rows]
         return Rows(self.cohort.select(rows), self.y[rows], a, self.attribute, self.names, self.left_out)
 
 
@@ -120,7 +122,7 @@ def every_group(rows: Rows, least: int = 1, what: str = "") -> np.ndarray:
 
 
 def selection(classifier: Classifier, cohort: Cohort, attribute: str | None = None) -> Select:
-    """By which validation metric to select, `train`'s `stop_on`: "wga" where it is defined on the val rows, else "accuracy"."""
+    """The validation metric to select by (`stop_on` of `train`): "wga" where the val rows define it, else "accuracy"."""
     if not cohort.has("val"):
         raise DataError(f"cohort {cohort.name!r} has no rows in split 'val': call completed(cohort, rng) first")
     rows = labelled(classifier, cohort.on("val"), attribute)
@@ -130,7 +132,7 @@ def selection(classifier: Classifier, cohort: Cohort, attribute: str | None = No
 
 
 def score(rows: Rows, logits: np.ndarray, by: Select) -> float:
-    """The metric that selects, of logits (n, C) on these rows."""
+    """The selecting metric, computed from logits (n, C) on these rows."""
     predicted = logits.argmax(axis=1)
     if by == "accuracy":
         return groups.accuracy(rows.y, predicted)
@@ -151,5 +153,5 @@ def audit_half(cohort: Cohort, rng: np.random.Generator, attribute: str | None =
 
 
 def seed_of(rng: np.random.Generator) -> int:
-    """A seed for `train`."""
+    """Draw a seed for `train`."""
     return int(rng.integers(2**31))

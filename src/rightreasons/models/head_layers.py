@@ -62,7 +62,9 @@ def to_data(layers: Sequence[TensorLayer]) -> Head:
     """A copy of the layers' present values, in numpy."""
     copies = []
     for kind, tensors, which, eps in layers:
-        arrays = {name: tensor.detach().float().cpu().numpy().copy() for name, tensor in tensors.items()}
+        arrays = {}
+        for name, tensor in tensors.items():
+            arrays[name] = tensor.detach().float().cpu().numpy().copy()
         copies.append(Layer(kind, arrays, which, eps))
     return Head(tuple(copies))
 
@@ -76,7 +78,10 @@ def averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer
     """
     blocks = []
     for point in range(max(reads) + 1):
-        weights = [layer.tensors["weight"] for layer, read in zip(layers, reads) if read == point]
+        weights = []
+        for layer, read in zip(layers, reads):
+            if read == point:
+                weights.append(layer.tensors["weight"])
         blocks.append(torch.stack(weights).sum(0) / len(layers))
     bias = torch.stack([layer.tensors["bias"] for layer in layers]).mean(0)
     return TensorLayer("linear", {"weight": torch.cat(blocks, dim=1), "bias": bias})
@@ -121,7 +126,7 @@ class TorchHead(nn.Module):
 
 
 def torch_head(head: Head) -> TorchHead:
-    """The torch evaluation of a head's data."""
+    """A head's data as a torch module."""
     return TorchHead(head)
 
 
@@ -152,7 +157,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def is_atomic(module: nn.Module) -> bool:
-    """Whether `read_layers` looks at the module as one step, whatever it contains."""
+    """Whether `read_layers` treats the module as one step, whatever it contains."""
     known = (nn.modules.batchnorm._BatchNorm, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LayerNorm, nn.GroupNorm)
     return isinstance(module, known) or not any(True for _ in module.children())
 
@@ -192,7 +197,10 @@ def _layer_norm(module: nn.LayerNorm | nn.GroupNorm, name: str) -> TensorLayer:
         over = [module.num_channels]
     if len(over) != 1 or (isinstance(module, nn.GroupNorm) and module.num_groups != 1):
         raise ModelError(f"'{name}' ({module}) normalises something else than one feature vector")
-    weight = torch.ones(over) if module.weight is None else module.weight
+    if module.weight is None:
+        weight = torch.ones(over)
+    else:
+        weight = module.weight
     if module.bias is None:
         bias = torch.zeros(over, device=weight.device)
     else:

@@ -1,4 +1,4 @@
-"""Networks by name: `timm:…`, `torchvision:…`, `hf:…`, `monai:…` or `pkg.mod:factory`, with their input settings and weights.
+"""Networks by name: `timm:…`, `torchvision:…`, `hf:…`, `monai:…` or `pkg.mod:factory`, with their input settings.
 
 Nothing here reaches for a network: without a checkpoint the weights are random.
 """
@@ -9,7 +9,6 @@ import difflib
 import importlib
 import inspect
 import json
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from rightreasons.errors import CheckpointError, ModelError
-
-CONTAINERS = ("state_dict", "model_state_dict", "model", "model_ema", "state_dict_ema", "net", "network", "weights", "params")
-"""Keys under which training scripts keep the weights, tried in this order."""
+from rightreasons.models.checkpoints import listed
+from rightreasons.trust import require_factory, require_own, trusting
 
 
 @dataclass(frozen=True)
@@ -47,15 +43,6 @@ class Built:
     is_multi_label: bool = False
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The tensors of a file, and the label of each output where the file says it."""
-
-    path: Path
-    state: dict[str, Tensor]
-    labels: tuple[Any, ...] | None = None
-
-
 def build(
     spec: str,
     *,
@@ -64,6 +51,7 @@ def build(
     channels: int | None = None,
     settings: Mapping[str, Any] | None = None,
     rng: np.random.Generator | None = None,
+    trust: str | Sequence[str] = (),
 ) -> Built:
     """The network of a name, with random weights drawn from `rng` (of seed 0 when there is none).
 
@@ -71,6 +59,7 @@ def build(
     ----------
     size, channels : told to networks that are built for one input size or number of channels
     settings : keywords of the library's own function; for `hf:<class name>` those of its config
+    trust : modules of which a factory may be called
     """
     source, _, name = spec.partition(":")
     if not name or not source:
@@ -80,7 +69,7 @@ def build(
         )
     builder: Callable[..., Built] = _BUILDERS.get(source, _factory)
     seed = 0 if rng is None else int(rng.integers(2**62))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), trusting(trust):
         # not torch.manual_seed, which also touches every accelerator
         torch.random.default_generator.manual_seed(seed)
         built = builder(spec, num_classes, size, channels, dict(settings or {}))
@@ -97,75 +86,6 @@ def is_fresh(spec: str, settings: Mapping[str, Any]) -> bool:
     if source == "hf":
         return not (Path(name) / "config.json").is_file()
     return source in _BUILDERS or source.startswith("rightreasons.")
-
-
-def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Tensors of a safetensors file, or of a torch file read with `weights_only=True`."""
-    path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"no checkpoint at {path}" + (": it is a folder, name the file in it" if path.is_dir() else ""))
-    if path.suffix == ".safetensors":
-        try:
-            return Checkpoint(path, load_file(path))
-        except (SafetensorError, ValueError) as error:
-            raise CheckpointError(f"{path} is no readable safetensors file: {error}") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path} cannot be read as tensors alone: it holds Python objects, which could run code, or it is no torch file. "
-            f"Save the state dict: torch.save(model.state_dict(), path). ({_brief(error)})"
-        ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise CheckpointError(f"{path} is no readable torch file (cut off, or a TorchScript archive?): {error}") from error
-    return Checkpoint(path, _tensors(content, path), _labels(content))
-
-
-def load_weights(module: nn.Module, checkpoint: Checkpoint, *, new_head: bool = False) -> list[str]:
-    """Put a checkpoint's tensors into a network; returns the keys of the file that do not belong to it.
-
-    A prefix that the network's own keys lack (`module.`, `model.`, …) is taken off; keys outside that prefix are a training
-    script's own (losses, metrics) and are left. Everything else must fit.
-
-    Parameters
-    ----------
-    new_head : leave tensors whose first axis is of another length as they are: the head is to be trained anew
-    """
-    own = module.state_dict()
-    prefix, state = _without_prefix(checkpoint.state, own)
-    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
-    unknown = [key for key in state if key not in own]
-    unexpected = [prefix + key for key in unknown if not prefix or prefix + key in checkpoint.state]
-    shapes = {
-        key: (tuple(state[key].shape), tuple(own[key].shape))
-        for key in state
-        if key in own and state[key].shape != own[key].shape
-    }
-    if new_head:
-        shapes = {key: (stored, wanted) for key, (stored, wanted) in shapes.items() if stored[1:] != wanted[1:]}
-    if missing or unexpected or shapes:
-        raise CheckpointError(_mismatch(checkpoint.path, module, len(own), missing, unexpected, shapes))
-    with torch.no_grad():
-        for key, target in own.items():
-            if key in state and state[key].shape == target.shape:
-                target.copy_(state[key])
-    if not prefix:
-        return []
-    return unknown
-
-
-def count_classes(module: nn.Module, checkpoint: Checkpoint) -> int | None:
-    """How many outputs a checkpoint's head has, where it is another number than the network's; None where nothing tells."""
-    own = module.state_dict()
-    _, state = _without_prefix(checkpoint.state, own)
-    counts = {
-        (len(state[key]), len(own[key]))
-        for key in state
-        if key in own and state[key].shape != own[key].shape and state[key].ndim and state[key].shape[1:] == own[key].shape[1:]
-    }
-    if len(counts) == 1:
-        return counts.pop()[0]
-    return None
 
 
 # --- libraries ---------------------------------------------------------------------------------------------------------------
@@ -289,8 +209,8 @@ def _hf_folder(transformers: Any, folder: Path, num_classes: int | None, setting
     missing, shapes = sorted(report["missing_keys"]), sorted(str(key) for key in report["mismatched_keys"])
     if missing or shapes:
         raise CheckpointError(
-            f"the weights in {folder} do not fill {type(module).__name__}: {_listed('missing', missing)}"
-            f"{_listed('of another shape', shapes)}it is a folder of another task or with another number of labels"
+            f"the weights in {folder} do not fill {type(module).__name__}: {listed('missing', missing)}"
+            f"{listed('of another shape', shapes)}it is a folder of another task or with another number of labels"
         )
     return module
 
@@ -405,6 +325,7 @@ def _factory(
     spec: str, num_classes: int | None, size: tuple[int, ...] | None, channels: int | None, settings: dict[str, Any]
 ) -> Built:
     path, _, name = spec.partition(":")
+    require_factory(path, spec)
     try:
         home = importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -413,6 +334,7 @@ def _factory(
     maker = getattr(home, name, None)
     if not callable(maker):
         raise ModelError(_unknown(path, name, [n for n in dir(home) if callable(getattr(home, n)) and not n.startswith("_")]))
+    require_own(maker, path, spec)
     accepted = _accepted(maker, None)
     offered = {"num_classes": num_classes, "size": size, "channels": channels}
     extra = {key: value for key, value in offered.items() if value is not None and key in accepted} | settings
@@ -487,80 +409,3 @@ def _interpolation(name: str) -> str:
 def _unknown(where: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, 5, 0.5)
     return f"'{name}' is not in {where}" + (f": did you mean {', '.join(near)}?" if near else f" ({len(known)} names)")
-
-
-# --- checkpoints -------------------------------------------------------------------------------------------------------------
-
-
-def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
-    """The mapping of names to tensors inside what training scripts save around it."""
-    while isinstance(content, Mapping):
-        inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
-    tensors: dict[str, Tensor] = {}
-    content_is = f"a {type(content).__name__}"
-    if isinstance(content, Mapping):
-        tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-        content_is = f"the keys {[str(key) for key in list(content)[:8]]}"
-    if not tensors:
-        raise CheckpointError(
-            f"{path} holds no weights: found {content_is}, expected tensors by name, bare or under one of {', '.join(CONTAINERS)}"
-        )
-    return tensors
-
-
-def _labels(content: Any) -> tuple[Any, ...] | None:
-    """Label values by output from `class_to_idx`, `classes` or `id2label`, where the file has one."""
-    if not isinstance(content, Mapping):
-        return None
-    by_label = content.get("class_to_idx")
-    if isinstance(by_label, Mapping) and sorted(by_label.values()) == list(range(len(by_label))):
-        return tuple(sorted(by_label, key=by_label.__getitem__))
-    by_index = content.get("id2label")
-    if isinstance(by_index, Mapping) and sorted(map(int, by_index)) == list(range(len(by_index))):
-        return tuple(by_index[key] for key in sorted(by_index, key=int))
-    listed = content.get("classes")
-    if isinstance(listed, list | tuple) and listed:
-        return tuple(listed)
-    return None
-
-
-def _without_prefix(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """The prefix that, taken off where it stands, makes most keys match; the shortest of those that do equally well."""
-    prefixes = {""}
-    for key in state:
-        parts = key.split(".")
-        prefixes.update(".".join(parts[:depth]) + "." for depth in range(1, min(4, len(parts))))
-
-    def stripped(prefix: str) -> dict[str, Tensor]:
-        # a key with the prefix wins over one that is called so from the start
-        bare = {key: value for key, value in state.items() if not key.startswith(prefix)}
-        return bare | {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-
-    best = min(prefixes, key=lambda prefix: (-sum(key in own for key in stripped(prefix)), len(prefix)))
-    return best, stripped(best)
-
-
-def _mismatch(
-    path: Path,
-    module: nn.Module,
-    n: int,
-    missing: Sequence[str],
-    unexpected: Sequence[str],
-    shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
-) -> str:
-    differing = [f"{key} {stored} in the file, {wanted} in the network" for key, (stored, wanted) in shapes.items()]
-    differences = _listed("missing", missing) + _listed("unexpected", unexpected) + _listed("of another shape", differing)
-    hint = "name the architecture that was trained"
-    if shapes and not missing and not unexpected:
-        hint = "give the num_classes and size it was trained with, or new_head=True to train a new head on these weights"
-    return f"{path} does not fit {type(module).__name__} ({n} tensors): {differences}{hint}"
-
-
-def _listed(what: str, keys: Sequence[str], most: int = 5) -> str:
-    if not keys:
-        return ""
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return f"{len(keys)} {what} ({', '.join(keys[:most])}{more}); "

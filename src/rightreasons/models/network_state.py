@@ -1,4 +1,4 @@
-"""Everything of a network that code which only borrows it must put back: what contract tests compare before and after."""
+"""What code that only borrows a network must restore in it; contract tests compare it before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def network_state(module: nn.Module) -> dict[str, Any]:
     parameters, modules = list(module.parameters()), list(module.modules())
     hooks = []
     for each in modules:
-        hooks += [tuple(getattr(each, kind)) for kind in HOOKS]
+        for kind in HOOKS:
+            hooks.append(tuple(getattr(each, kind)))
     return {
         "weights or buffers": {key: tensor.numpy().tobytes() for key, tensor in module.state_dict().items()},
         "the parameters themselves": [id(p) for p in parameters],

@@ -1,4 +1,4 @@
-"""A batch on its way through a model, and how an array is made of it: what recipes, attributions and perturbations share."""
+"""A batch on its way through a model, and how an array is made from it: shared by recipes, attributions and perturbations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pass:
     cohort, rows : where the images come from: their cohort, and (b,) row numbers in it
     arrays : (b, …) by name: what the recipes read of the same evidence
     network : features and logits of images, where they are not read by the network as it stands
-    undefined : (b,) rows for which the change that was asked for does not exist; None where it exists for all
+    undefined : (b,) rows for which the requested change does not exist; None where it exists for all
     notes : by recipe, what should be kept with its array
     """
 
@@ -87,11 +87,11 @@ class Pass:
         return replace(self, x=(pixels - mean) / std, undefined=undefined, shared={})
 
     def with_network(self, network: Reading, undefined: torch.Tensor | None = None) -> Pass:
-        """The same rows read in another way."""
+        """The same rows, read by another network."""
         return replace(self, network=network, undefined=undefined, shared={})
 
     def once(self, key: str, work: Callable[[], Any]) -> Any:
-        """What several recipes share, by a name."""
+        """Compute something once and share it, by name, between recipes."""
         if key not in self.shared:
             self.shared[key] = work()
         return self.shared[key]
@@ -104,7 +104,8 @@ class Pass:
     @property
     def _normalisation(self) -> tuple[torch.Tensor, torch.Tensor]:
         shape = (1, -1, *(1 for _ in self.x.shape[2:]))
-        mean, std = (self.x.new_tensor(v).view(shape) for v in (self.classifier.mean, self.classifier.std))
+        mean = self.x.new_tensor(self.classifier.mean).view(shape)
+        std = self.x.new_tensor(self.classifier.std).view(shape)
         return mean, std
 
 

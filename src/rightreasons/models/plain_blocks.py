@@ -53,7 +53,9 @@ def of(block: nn.Module) -> Block | None:
     if any(_does_something(getattr(attention, name, None)) for name in ("q_norm", "k_norm", "norm", "gate")):
         return None
     fc1, fc2, activation = layers
-    scales = [_scale(block, norm1, *names) for names in (("ls1", "layer_scale1", "gamma_1"), ("ls2", "layer_scale2", "gamma_2"))]
+    scales = []
+    for names in (("ls1", "layer_scale1", "gamma_1"), ("ls2", "layer_scale2", "gamma_2")):
+        scales.append(_scale(block, norm1, *names))
     return Block(
         _norm(norm1), qkv, _linear(proj), scales[0], _norm(norm2), _linear(fc1), _linear(fc2), scales[1], heads, activation
     )
@@ -131,14 +133,14 @@ def context(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def rest(x: Tensor, brought: Tensor, block: Block) -> Tensor:
-    """What a block does after its attention."""
+    """The part of a block that comes after its attention."""
     x = torch.addcmul(x, F.linear(brought, *block.proj), block.scale1)
     y = F.linear(F.layer_norm(x, x.shape[-1:], *block.norm2), *block.fc1)
     return torch.addcmul(x, F.linear(ACTIVATIONS[block.activation](y), *block.fc2), block.scale2)
 
 
 def cast(part: Any, dtype: torch.dtype) -> Any:
-    """Every floating tensor in a nest of tuples and dicts in another precision."""
+    """Cast every floating tensor in nested tuples and dicts to another precision."""
     if isinstance(part, dict):
         return {key: cast(each, dtype) for key, each in part.items()}
     if isinstance(part, tuple):
@@ -150,7 +152,7 @@ def cast(part: Any, dtype: torch.dtype) -> Any:
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function compiled, once per process; its weights are arguments, so all models of one shape share it."""
+    """The function, compiled once per process; its weights are arguments, so all models of one shape share it."""
     return torch.compile(function, dynamic=False)
 
 

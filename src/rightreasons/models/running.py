@@ -7,15 +7,31 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from rightreasons.errors import SettingError
 from rightreasons.stats.resampling import task_rng
 
 
 def device_of(named: str | torch.device | None) -> torch.device:
     """The device of that name, CUDA with its number; None: CUDA if there is one."""
-    device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if named is None else named)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise SettingError(
+            f"device={str(named)!r} is no device of this machine, which has {torch.cuda.device_count()} GPUs: give cpu, cuda, or "
+            "cuda:1 for the second GPU"
+        ) from error
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def refuse_unknown_device(named: str, where: str = "") -> None:
+    """Refuse what names no device anywhere; another machine may have it where this one has not."""
+    try:
+        torch.device(named)
+    except RuntimeError as error:
+        raise SettingError(f"{where} device is {named!r}: give cpu, cuda, or cuda:1 for the second GPU".strip()) from error
 
 
 def precision_of(amp: bool | str | None, device: torch.device) -> torch.dtype | None:
@@ -31,7 +47,7 @@ def precision_of(amp: bool | str | None, device: torch.device) -> torch.dtype | 
 
 @contextmanager
 def on_threads(number: int | None) -> Iterator[None]:
-    """So many of torch's threads on the CPU inside (None: as many as there are), and as many as before afterwards."""
+    """Use this many of torch's CPU threads inside (None: all), and the previous number afterwards."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)
@@ -43,7 +59,7 @@ def on_threads(number: int | None) -> Iterator[None]:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Dropout and drop path draw from torch's global state: it is ours inside, and as it was afterwards."""
+    """Dropout and drop path draw from torch's global state: inside we own it, and afterwards it is restored."""
     on_cuda = device.type == "cuda"
     cudnn = torch.backends.cudnn
     steady = cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32)
@@ -60,5 +76,5 @@ def seed_torch(seed: int, task: str, device: torch.device) -> None:
 
 
 def generator_of(seed: int, task: str, device: torch.device) -> torch.Generator:
-    """A generator of its own for a task."""
+    """A separate generator for a task."""
     return torch.Generator(device).manual_seed(int(task_rng(seed, task).integers(2**62)))

@@ -31,7 +31,7 @@ def small_vit(
 
     Parameters
     ----------
-    patch_drop : share of the patches that training leaves out, others every time, so that a missing one is nothing new
+    patch_drop : share of the patches that training leaves out, drawn anew each time, so that a missing patch is nothing new
     """
     if isinstance(size, int):
         image = (size, size)

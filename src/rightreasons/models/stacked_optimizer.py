@@ -1,4 +1,4 @@
-"""Stacked models: an optimizer whose every number may differ from model to model, one kernel for all of them."""
+"""An optimizer for stacked models: every number may differ from model to model, and one kernel updates all of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import torch
 from torch import Tensor
 
 ADAM_BETAS, ADAM_EPS, MOMENTUM = (0.9, 0.999), 1e-8, 0.9  # torch's defaults, and the momentum of `training.train`
+STATES: dict[str, tuple[str, ...]] = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
+"""What an optimizer remembers of every parameter."""
 
 
 def schedule_factors(steps: int, schedule: str | None, rise: int = 0) -> list[float]:
-    """What the learning rate is multiplied by in each step: linear over `rise` steps, then a half cosine or 1."""
+    """The factor on the learning rate in each step: linear over `rise` steps, then a half cosine or 1."""
     after = max(1, steps - rise)
-    half_cosine = [(1 + math.cos(math.pi * now / after)) / 2 for now in range(steps - rise)]
+    half_cosine = []
+    for now in range(steps - rise):
+        half_cosine.append((1 + math.cos(math.pi * now / after)) / 2)
     return [(now + 1) / rise for now in range(min(rise, steps))] + (half_cosine if schedule else [1.0] * (steps - rise))
 
 
@@ -45,11 +49,14 @@ class StackedOptimizer:
         self.shapes = {name: p.shape for name, p in params.items()}
         self.flat = torch.cat([p.detach().reshape(-1) for p in params.values()])
         self.params = self._views(self.flat)
-        states = ("momentum",) if kind == "sgd" else ("mean", "square")
-        self.state = {name: torch.zeros_like(self.flat) for name in states}
+        self.state = {name: torch.zeros_like(self.flat) for name in STATES[kind]}
         # A weight has at least two axes of its own; biases and norms do not decay.
-        decays = {name: weight_decay if len(shape) > 3 else torch.zeros_like(weight_decay) for name, shape in self.shapes.items()}
-        self._decay = self._spread(decays) if bool((weight_decay != 0).any()) else None
+        decays = {}
+        for name, shape in self.shapes.items():
+            decays[name] = weight_decay if len(shape) > 3 else torch.zeros_like(weight_decay)
+        self._decay = None
+        if bool((weight_decay != 0).any()):
+            self._decay = self._spread(decays)
         if bool((lr == lr.flatten()[0]).all()):
             self._lr = lr.flatten()[:1]
         else:
@@ -81,7 +88,7 @@ class StackedOptimizer:
         self.flat.sub_(torch.div(mean, spread, out=spread).mul_(rate / self._first.index_select(0, step)))
 
     def kept(self, seeds: Tensor, settings: Tensor) -> StackedOptimizer:
-        """An optimizer of some rows and columns of the models, with their state."""
+        """The optimizer for some rows and columns of the models, with their state."""
 
         def picked(values: Tensor) -> Tensor:
             return values.index_select(0, seeds).index_select(1, settings)
@@ -110,8 +117,10 @@ class StackedOptimizer:
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts)}
 
     def _spread(self, values: Mapping[str, Tensor]) -> Tensor:
-        """One number per model and parameter, for every element."""
-        pieces = [values[name].reshape(shape[:2] + (1,) * (len(shape) - 2)).expand(shape) for name, shape in self.shapes.items()]
+        """Spread one number per model and parameter over all its elements."""
+        pieces = []
+        for name, shape in self.shapes.items():
+            pieces.append(values[name].reshape(shape[:2] + (1,) * (len(shape) - 2)).expand(shape))
         return torch.cat([piece.reshape(-1) for piece in pieces])
 
     def _clipped(self, grads: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from rightreasons.errors import ModelError
-from rightreasons.models import loading
+from rightreasons.models import checkpoints
 from rightreasons.models.classifier import Classifier, build_network
+from rightreasons.trust import trusting
 
 
 def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | None = None) -> Classifier:
@@ -26,7 +27,10 @@ def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | 
     """
     made = classifier.copy()
     made.used, made.training = frozenset(), None
-    source = _start(classifier) if start is None else str(start)
+    if start is None:
+        source = _start(classifier)
+    else:
+        source = str(start)
     if source == "fresh":
         made.module.load_state_dict(_random_weights(classifier, rng))
         made.card = {**_loaded_card(classifier), "start": "fresh"}
@@ -38,9 +42,8 @@ def fresh(classifier: Classifier, rng: np.random.Generator, start: str | Path | 
     place = Path(source)
     if place.is_dir():
         made.used = _used_in(place)
-    loading.load_weights(
-        made.module, loading.read_checkpoint(place / "model.safetensors" if place.is_dir() else place), new_head=True
-    )
+    weights = checkpoints.read_checkpoint(place / "model.safetensors" if place.is_dir() else place)
+    checkpoints.load_weights(made.module, weights, new_head=True)
     made.card = {**_loaded_card(classifier), "start": source}
     return made
 
@@ -58,7 +61,7 @@ def _start(classifier: Classifier) -> str:
 
 
 def _is_as_loaded(classifier: Classifier) -> bool:
-    """Whether it was loaded and never trained here."""
+    """Whether the model was loaded and has not been trained here."""
     return classifier.training is None and not classifier.card.get("regime")
 
 
@@ -77,11 +80,12 @@ def _random_weights(classifier: Classifier, rng: np.random.Generator) -> dict[st
             f"{classifier.name} is a wrapped network, and only its own code can give it random weights: "
             "say start=<folder or checkpoint of its starting weights>, or load it by a factory, 'package.module:factory'"
         )
-    return build_network(recipe, classifier.geometry.size, classifier.geometry.channels, rng).state_dict()
+    with trusting(classifier.trust):
+        return build_network(recipe, classifier.geometry.size, classifier.geometry.channels, rng).state_dict()
 
 
 def _loaded_card(classifier: Classifier) -> dict[str, Any]:
-    """The card of a model as it is loaded: what its training wrote there is gone."""
+    """The card that a model has when it is loaded, without what a training wrote there."""
     if classifier.card.get("name"):
         named = {"name": classifier.card["name"]}
     else:

@@ -63,12 +63,12 @@ class Tokens:
 
     @property
     def count(self) -> int:
-        """Patch tokens."""
+        """Number of patch tokens."""
         return self.start.shape[1] - self.prefix
 
     @cached_property
     def reads_prefix_only(self) -> bool:
-        """Whether what follows the blocks reads nothing but the tokens in front of the patches."""
+        """Whether the layers after the blocks read only the tokens in front of the patches."""
         if not self.prefix:
             return False
         try:
@@ -115,7 +115,7 @@ class Tokens:
 
     @contextmanager
     def _answering(self, x: Tensor) -> Iterator[None]:
-        """While this is open, the network's last block answers with these tokens, whatever it is given."""
+        """While this is open, the network's last block returns these tokens, whatever its input."""
 
         def answer(_: nn.Module, args: Any, output: Any) -> Any:
             changed = x.to(_tokens_of(output).dtype)
@@ -130,7 +130,7 @@ class Tokens:
             handle.remove()
 
     def cast(self, dtype: torch.dtype) -> Tokens:
-        """The same with blocks that compute in another precision; the network itself stays as it is."""
+        """A copy whose blocks compute in another precision; the network itself is unchanged."""
         if dtype == self.start.dtype:
             return self
         return replace(
@@ -151,7 +151,10 @@ def read(classifier: Classifier, x: Tensor) -> Tokens:
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         keywords = dict(kwargs)
-        tokens = args[0] if args else keywords.pop("hidden_states")
+        if args:
+            tokens = args[0]
+        else:
+            tokens = keywords.pop("hidden_states")
         seen.append(tokens)
         calls.append((args[1:], keywords))
         biases.append(None)
@@ -162,7 +165,9 @@ def read(classifier: Classifier, x: Tensor) -> Tokens:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
     ends: list[Tensor] = []
-    handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks]
+    handles = []
+    for block in blocks:
+        handles.append(block.register_forward_pre_hook(before, with_kwargs=True))
     handles.append(blocks[-1].register_forward_hook(lambda _, args, output: ends.append(_tokens_of(output))))
     try:
         with _Attention(note):
@@ -203,13 +208,13 @@ def patch_grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None
             return tuple(s // step for s, step in zip(size, each.stride))
     declared = getattr(getattr(module, "patch_embed", None), "grid_size", None)
     if isinstance(declared, tuple | list) and len(declared) == len(size):
-        return tuple(int(g) for g in declared)
+        return tuple(map(int, declared))
     return None
 
 
 @contextmanager
 def attending(attend: Callable[..., Tensor]) -> Iterator[None]:
-    """While this is open, attention is what `attend(q, k, v, mask, scale)` says, q, k and v being (b, heads, n, d)."""
+    """While this is open, `attend(q, k, v, mask, scale)` computes attention; q, k and v are (b, heads, n, d)."""
     with _Attention(attend):
         yield
 
@@ -218,7 +223,7 @@ def attending(attend: Callable[..., Tensor]) -> Iterator[None]:
 
 
 class _Attention(TorchFunctionMode):
-    """Every scaled dot-product attention goes through a function."""
+    """Routes every scaled dot-product attention through a function."""
 
     def __init__(self, attend: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -260,7 +265,10 @@ def _blocks(classifier: Classifier, x: Tensor) -> tuple[nn.Module, ...]:
     shapes: list[tuple[int, ...]] = []
 
     def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        tokens = args[0] if args else kwargs.get("hidden_states")
+        if args:
+            tokens = args[0]
+        else:
+            tokens = kwargs.get("hidden_states")
         shapes.extend(tuple(t.shape) for t in (tokens, _tokens_of(output)) if isinstance(t, Tensor))
 
     handles = [block.register_forward_hook(note, with_kwargs=True) for block in lists[0]]
@@ -281,7 +289,7 @@ def _blocks(classifier: Classifier, x: Tensor) -> tuple[nn.Module, ...]:
 
 
 def _checked_plain(tokens: Tokens) -> tuple[plain.Block, ...]:
-    """The blocks as tensors, where running them so gives what the network says."""
+    """The blocks as tensors, where running them that way gives the network's own output."""
     if any(bias is not None for bias in tokens.biases) or any(set(kwargs) & set(POSITIONS) for _, kwargs in tokens.calls):
         return ()
     candidates = [plain.of(block) for block in tokens.blocks]

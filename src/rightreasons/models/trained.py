@@ -27,7 +27,7 @@ class Outcome:
     Attributes
     ----------
     selected : number of the epoch that was kept, counted from 1
-    curves : one row an epoch
+    curves : one row for each epoch
     objective : state of the objective after that epoch, empty where it has none
     device, precision : of the training steps; None is float32
     """
@@ -75,7 +75,7 @@ def finished(folder: Path, objective: Any, given: Classifier) -> Classifier:
 
 
 def save_state(path: Path, state: Any) -> None:
-    """Write tensors and plain values by `torch.save`, whole or not at all."""
+    """Write tensors and plain values with `torch.save`; the file appears whole or not at all."""
     with files.replacing(path) as partial, partial.open("wb") as stream:  # by its own name torch would write another file
         torch.save(state, stream)
 
@@ -85,7 +85,7 @@ def save_curves(folder: Path, curves: Sequence[Mapping[str, float]]) -> None:
 
 
 def copied(state: Any) -> Any:
-    """A state in memory of its own, on the CPU."""
+    """A copy of the state, on the CPU."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
@@ -94,7 +94,7 @@ def copied(state: Any) -> Any:
 
 
 def ask_objective(objective: Any, name: str, default: Any, *arguments: Any) -> Any:
-    """What a method of the objective gives; the default where it has no such method."""
+    """Call a method of the objective; the default where it has no such method."""
     if hasattr(objective, name):
         return getattr(objective, name)(*arguments)
     return default

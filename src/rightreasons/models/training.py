@@ -22,12 +22,14 @@ import torch
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
+from rightreasons import trust
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError, TrainingError
 from rightreasons.families import suggest
 from rightreasons.models import augment as augmentations
 from rightreasons.models._examples import Examples, examples
 from rightreasons.models.classifier import Classifier
+from rightreasons.models.regression import regression
 from rightreasons.models.running import device_of, generator_of, on_threads, own_randomness, precision_of, seed_torch
 from rightreasons.models.trained import (
     CHECKPOINT,
@@ -100,9 +102,11 @@ def train(  # noqa: PLR0913  each keyword is a documented setting
     *,
     objective: Objective | None = None,
     target: str | None = None,
+    regress: str | None = None,
     attribute: str | None = None,
     stopping: Cohort | None = None,
     weights: np.ndarray | None = None,
+    draw: np.ndarray | None = None,
     epochs: int = 20,
     batch: int = 64,
     lr: float = 1e-3,
@@ -134,9 +138,12 @@ def train(  # noqa: PLR0913  each keyword is a documented setting
         changed in place and stored with the checkpoints; its `parameters()` join the optimizer, and `to(device)` is called. To
         resume, give it as it was at the start.
     target : an attribute to learn instead of the label (OSCAR's attribute model); the new model's classes are its levels.
+    regress : a number that the network learns by squared error; its head learns `target`, groups of that number, from the
+        features as they are.
     attribute : whose groups with the target make the worst-group accuracy; the cohort's first by default.
     stopping : rows to stop on instead of `val`; a `cohort` without splits is then training rows throughout.
     weights : (n,) one per row of `cohort`, instead of its weight column.
+    draw : (n,) one per row of `cohort`: an epoch draws as many rows as there are, with replacement, by these chances.
     batch : the last, smaller batch of an epoch is used too, unless it is a single row, which batch normalisation cannot take.
     weight_decay : of weights; biases and norms have none.
     warmup : epochs of linear increase to `lr`.
@@ -154,6 +161,7 @@ def train(  # noqa: PLR0913  each keyword is a documented setting
     """
     settings = Settings(
         target=target,
+        regress=regress,
         attribute=attribute,
         epochs=epochs,
         batch=batch,
@@ -171,17 +179,20 @@ def train(  # noqa: PLR0913  each keyword is a documented setting
         device=None if device is None else str(device),
         threads=threads,
     )
-    fit, stop = examples(classifier, cohort, stopping, weights, settings)
+    fit, stop = examples(classifier, cohort, stopping, settings, weights=weights, draw=draw)
     refuse_undefined_metric(settings, stop, classifier)
-    loss, change = objective or cross_entropy, augmentation_of(augment)
+    loss, change = objective_of(objective, classifier, fit, settings), augmentation_of(augment)
     plan = plan_of(settings, classifier, fit, stop, loss, change)
-    place = None if folder is None else Path(folder)
+    place = None
+    if folder is not None:
+        place = Path(folder)
     if place is not None and claim(place, plan):
         return finished(place, loss, classifier)
 
     where = device_of(device)
     with on_threads(threads), own_randomness(where):
-        fit, stop = (part.decoded(classifier.geometry, cache, workers) for part in (fit, stop))
+        fit = fit.decoded(classifier.geometry, cache, workers)
+        stop = stop.decoded(classifier.geometry, cache, workers)
         run = Run(classifier.copy().to(where), loss, settings, fit.steps(batch))
         run.resume(place)
         _loop(run, fit, stop, change, place)
@@ -220,8 +231,17 @@ def plan_of(
     }
 
 
+def objective_of(given: Objective | None, classifier: Classifier, fit: Examples, settings: Settings) -> Objective:
+    """What is trained by: the given objective, the squared error of a number, or cross-entropy."""
+    if settings.regress is None:
+        return given or cross_entropy
+    if given is not None:
+        raise SettingError(f"regress={settings.regress!r} is an objective of its own: give it or objective=, not both")
+    return regression(classifier, fit, settings.regress, settings.seed)
+
+
 def refuse_undefined_metric(settings: Settings, stop: Examples, classifier: Classifier) -> None:
-    """Refuse a metric that has no value on the rows that stop, before anything runs."""
+    """Refuse, before anything runs, a metric that is undefined on the stopping rows."""
     if math.isnan(evaluate(np.zeros((len(stop.y), classifier.C)), stop.y, stop.groups)[settings.stop_on]):
         if settings.stop_on == "auc":
             reason = "they are of one class"
@@ -234,16 +254,24 @@ def refuse_undefined_metric(settings: Settings, stop: Examples, classifier: Clas
 
 
 def augmentation_of(named: Augment | str | None) -> Augment | None:
-    """The augmentation of that name; a function is taken as it is."""
+    """The augmentation with that name; a function is used as given."""
     if not isinstance(named, str):
         return named
     path, _, name = named.rpartition(":")
+    if path:
+        trust.require(path, named)
     try:
-        home = importlib.import_module(path) if path else augmentations
+        if path:
+            home = importlib.import_module(path)
+        else:
+            home = augmentations
     except ModuleNotFoundError as error:
         raise SettingError(f"augment={named!r}: {error}; give package.module:function of a module on the Python path") from error
     if not callable(getattr(home, name, None)):
-        known = [key for key, value in vars(home).items() if callable(value) and value.__module__ == home.__name__]
+        known = []
+        for key, value in vars(home).items():
+            if callable(value) and value.__module__ == home.__name__:
+                known.append(key)
         raise SettingError(f"augment={named!r}: no function {name!r} in {home.__name__}; {suggest(name, known)}")
     return getattr(home, name)
 
@@ -277,14 +305,17 @@ def _epoch(run: Run, fit: Examples, augment: Augment | None, meter: Meter) -> fl
     run.model.module.train()
     with closing(fit.batches(run.model, settings.batch, order)) as stream:
         for rows, x in stream:
-            x = x if augment is None else augment(x, augments)
+            if augment is not None:
+                x = augment(x, augments)
             step = len(losses)
             batch = Batch(x, *fit.targets(rows, device), rows, run.epoch, run.epoch * run.steps + step, draws)
             losses.append(run.step(batch, step))
             if len(losses) % look_every == 0 or len(losses) == run.steps:
                 _refuse_divergence(losses, look_every, run)
             meter.advance()
-    sizes = [min(settings.batch, len(order) - start) for start in range(0, len(order), settings.batch)]
+    sizes = []
+    for start in range(0, len(order), settings.batch):
+        sizes.append(min(settings.batch, len(order) - start))
     return float(np.average(torch.stack(losses).double().cpu().numpy(), weights=sizes))
 
 

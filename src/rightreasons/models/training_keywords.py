@@ -1,4 +1,4 @@
-"""The settings of `train` that a mitigation hands on, written once: `@trains()` puts them into its signature."""
+"""The settings that a mitigation hands on, written once: `@trains()` and `@runs` put them into its signature."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ class Training(TypedDict, total=False):
     cache: str | Path | None
 
 
+class Places(TypedDict, total=False):
+    """Where and how a method runs that trains nothing: folder, device, threads and caches."""
+
+    folder: str | Path | None
+    device: str | torch.device | None
+    threads: int | None
+    workers: int | None
+    cache: str | Path | None
+
+
 def trains(**defaults: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorates `mitigate(…, **training: Unpack[Training])`: `training` then holds every one of these settings.
 
@@ -50,21 +60,30 @@ def trains(**defaults: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     unknown = sorted(set(defaults) - set(Training.__annotations__))
     if unknown:
         raise SettingError(f"no settings of a training: {', '.join(unknown)}; known: {', '.join(Training.__annotations__)}")
+    return lambda mitigate: _with_keywords(mitigate, Training, defaults)
+
+
+def runs(mitigate: Callable[P, R]) -> Callable[P, R]:
+    """Decorates `mitigate(…, **places: Unpack[Places])`: `places` then holds every one of these settings."""
+    return _with_keywords(mitigate, Places, {})
+
+
+def _with_keywords(mitigate: Callable[P, R], keywords: type, defaults: dict[str, Any]) -> Callable[P, R]:
+    own = inspect.signature(mitigate)
     usual = inspect.signature(train).parameters
-    handed = [usual[key].replace(default=defaults.get(key, usual[key].default)) for key in Training.__annotations__]
+    parameters = []
+    for parameter in own.parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            parameters.append(parameter)
+    for key in keywords.__annotations__:
+        parameters.append(usual[key].replace(default=defaults.get(key, usual[key].default)))
+    signature = own.replace(parameters=parameters)
 
-    def around(mitigate: Callable[P, R]) -> Callable[P, R]:
-        own = inspect.signature(mitigate)
-        named = [parameter for parameter in own.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        signature = own.replace(parameters=[*named, *handed])
+    @functools.wraps(mitigate)
+    def complete(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return mitigate(*bound.args, **bound.kwargs)
 
-        @functools.wraps(mitigate)
-        def complete(*args: P.args, **kwargs: P.kwargs) -> R:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return mitigate(*bound.args, **bound.kwargs)
-
-        complete.__signature__ = signature  # type: ignore[attr-defined]
-        return complete
-
-    return around
+    complete.__signature__ = signature  # type: ignore[attr-defined]
+    return complete

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from torch import Tensor
 from rightreasons import files
 from rightreasons.data.cohort import hash_of
 from rightreasons.errors import SettingError, TrainingError
-from rightreasons.families import suggest
+from rightreasons.families import refuse_beyond_limits, suggest
 
 Metric = Literal["macro_f1", "wga", "auc", "loss", "accuracy", "balanced_accuracy"]
 METRICS: tuple[Metric, ...] = ("macro_f1", "wga", "auc", "loss", "accuracy", "balanced_accuracy")
@@ -51,26 +50,21 @@ class Settings:
     regime: str
     device: str | None
     threads: int | None
+    regress: str | None = None
 
     @property
     def sign(self) -> int:
-        """What turns `stop_on` into a score that grows as the model gets better: -1 for the loss."""
-        return -1 if self.stop_on == "loss" else 1
+        """The sign that makes `stop_on` a score where larger is better: -1 for the loss."""
+        if self.stop_on != "loss":
+            return 1
+        return -1
 
     def __post_init__(self) -> None:
         known: dict[str, tuple[Any, ...]] = {"stop_on": METRICS, "optimizer": tuple(OPTIMIZERS), "schedule": ("cosine", None)}
         for name, options in {**known, "amp": (None, True, False, "bf16", "fp16")}.items():
             if getattr(self, name) not in options:
                 raise SettingError(f"{name} is {getattr(self, name)!r}; {suggest(str(getattr(self, name)), map(str, options))}")
-        least = {"epochs": 1, "batch": 1, "patience": 1, "threads": 1, "warmup": 0, "weight_decay": 0, "seed": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is not None and not value >= bound:
-                raise SettingError(f"{name} is {value}: give at least {bound}")
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise SettingError(f"{name} is {value}: give a number above 0")
+        refuse_beyond_limits(vars(self))
 
 
 def claim(folder: Path, plan: Mapping[str, Any]) -> bool:
@@ -79,9 +73,10 @@ def claim(folder: Path, plan: Mapping[str, Any]) -> bool:
     file = folder / PLAN
     if file.exists():
         earlier = json.loads(file.read_text())
-        other = [
-            f"{k} is {plan.get(k)!r} and was {earlier.get(k)!r}" for k in {**plan, **earlier} if plan.get(k) != earlier.get(k)
-        ]
+        other = []
+        for k in {**plan, **earlier}:
+            if plan.get(k) != earlier.get(k):
+                other.append(f"{k} is {plan.get(k)!r} and was {earlier.get(k)!r}")
         if other:
             raise TrainingError(
                 f"{folder} belongs to another training run ({'; '.join(other)}): give another folder, or remove this one"
@@ -101,7 +96,10 @@ def described(thing: Any) -> Any:
         return [described(thing.func), [_plain(a) for a in thing.args], {k: _plain(v) for k, v in sorted(thing.keywords.items())}]
     if inspect.isroutine(thing):
         return f"{thing.__module__}:{thing.__qualname__}"
-    attributes = {k: _plain(v) for k, v in sorted(vars(thing).items()) if not k.startswith("_") and k != "training"}
+    attributes = {}
+    for k, v in sorted(vars(thing).items()):
+        if not k.startswith("_") and k != "training":
+            attributes[k] = _plain(v)
     return [f"{type(thing).__module__}:{type(thing).__qualname__}", attributes, _hash_of_state(thing)]
 
 

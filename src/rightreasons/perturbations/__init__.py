@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rightreasons import families
+from rightreasons import families, trust
 from rightreasons.errors import SettingError
 from rightreasons.perturbations._fields import field_of_view
 
@@ -81,6 +81,7 @@ def generator(seed: int) -> torch.Generator:
 
 def _own(name: str) -> Callable[..., Any]:
     module, _, function = name.rpartition(".")
+    trust.require(module, name)
     try:
         return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
     except (ModuleNotFoundError, AttributeError) as error:
@@ -105,7 +106,10 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Perturbation]:
     """Settings → `Perturbation`, with a signature that says the settings and their defaults."""
     if not _is_operator(function):
         return function
-    defaulted = [p for p in inspect.signature(function).parameters.values() if p.default is not inspect.Parameter.empty]
+    defaulted = []
+    for p in inspect.signature(function).parameters.values():
+        if p.default is not inspect.Parameter.empty:
+            defaulted.append(p)
     draws = inspect.Parameter("draw", inspect.Parameter.KEYWORD_ONLY, default=0)
 
     def operator(*, draw: int = 0, **settings: Any) -> Perturbation:

@@ -27,7 +27,7 @@ _LOW = 0xFFFFFFFF
 
 def uniform(seeds: np.ndarray | Tensor, count: int | Sequence[int], stream: int, device: torch.device | str = "cpu") -> Tensor:
     """(b, *count) float32 in [0, 1): a function of seed, position and stream alone, so neither batch nor device matters."""
-    shape = (count,) if isinstance(count, int) else tuple(count)
+    shape = _shape(count)
     if isinstance(seeds, Tensor):
         as_bits = seeds
     else:
@@ -42,9 +42,14 @@ def uniform(seeds: np.ndarray | Tensor, count: int | Sequence[int], stream: int,
 
 def normal(seeds: np.ndarray | Tensor, count: int | Sequence[int], stream: int, device: torch.device | str = "cpu") -> Tensor:
     """(b, *count) standard normal numbers, by Box and Muller."""
-    shape = (count,) if isinstance(count, int) else tuple(count)
-    u = uniform(seeds, (2, *shape), stream, device)
+    u = uniform(seeds, (2, *_shape(count)), stream, device)
     return (-2 * torch.log1p(-u[:, 0])).sqrt() * torch.cos(2 * math.pi * u[:, 1])
+
+
+def _shape(count: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(count, int):
+        return (count,)
+    return tuple(count)
 
 
 def _mixed(x: Tensor) -> Tensor:

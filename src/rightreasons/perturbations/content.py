@@ -47,10 +47,8 @@ def contrast(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.5) -> Ten
     drawn = uniform(seeds, (REGIONS, 4), 11, pixels.device)
     radius, angle = INNER * drawn[..., 0].sqrt(), 2 * math.pi * drawn[..., 1]
     reach = (0.2 + 0.15 * drawn[..., 2]) * seen.half.amin(1, keepdim=True)
-    row, column = (
-        (seen.centre[:, a, None] + turned(angle) * radius * seen.half[:, a, None])[..., None, None]
-        for a, turned in ((0, torch.sin), (1, torch.cos))
-    )
+    row = (seen.centre[:, 0, None] + torch.sin(angle) * radius * seen.half[:, 0, None])[..., None, None]
+    column = (seen.centre[:, 1, None] + torch.cos(angle) * radius * seen.half[:, 1, None])[..., None, None]
     soft = torch.exp(-((down[:, None] - row) ** 2 + (across[:, None] - column) ** 2) / (2 * reach[..., None, None] ** 2))
     factor = torch.where(drawn[..., 3] < 0.5, math.log1p(3 * severity), math.log1p(-min(severity, 0.98)))
     exponent = (soft * factor[..., None, None]).sum(1)

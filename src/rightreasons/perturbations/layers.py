@@ -118,13 +118,14 @@ class _Shift:
         for k, label in enumerate(directions.labels):
             bases[label] = directions.basis(label)  # type: ignore[call-overload]
             mean[label] = directions.mean[k]  # type: ignore[call-overload]
-        rank = max(len(basis) for basis in bases)
+        rank = max(map(len, bases))
         self.basis = np.stack([np.concatenate([basis, np.zeros((rank - len(basis), d))]) for basis in bases])  # (C, k, d)
         self.mean, self.beta = mean, beta
         self.is_open = np.array([len(basis) > 0 for basis in bases])
 
     def __call__(self, z: Tensor, route: Tensor) -> Tensor:
-        basis, mean = (torch.from_numpy(v).to(z.device)[route] for v in (self.basis, self.mean))
+        basis = torch.from_numpy(self.basis).to(z.device)[route]
+        mean = torch.from_numpy(self.mean).to(z.device)[route]
         along = torch.einsum("bkd,bd->bk", basis, z.double() - mean)
         return (self.beta * torch.einsum("bkd,bk->bd", basis, along)).to(z.dtype)
 
@@ -143,7 +144,10 @@ def _shifted(classifier: Classifier, name: str, x: Tensor, shift: Callable[[Tens
     """(b, d) features and (b, C) logits of the network whose layer's output is moved by `shift` of its channel means."""
 
     def hook(_module: Any, _given: Any, made: Any) -> Any:
-        output = made[0] if isinstance(made, tuple) else made
+        if isinstance(made, tuple):
+            output = made[0]
+        else:
+            output = made
         channels = _channel_axis(classifier, name, output)
         moved = shift(means(classifier, name, output))
         shape = [1] * output.ndim

@@ -72,9 +72,12 @@ def pad(pixels: Tensor, seeds: np.ndarray, *, severity: float = 0.3) -> Tensor:
     drawn, (down, across) = uniform(seeds, 3, 3, pixels.device), places(pixels)
     share = 1 - 0.3 * severity
     h, w = pixels.shape[2:]
-    top, left = ((drawn[:, k, None, None] * (1 - share) * side) for k, side in ((0, h), (1, w)))
+    top = drawn[:, 0, None, None] * (1 - share) * h
+    left = drawn[:, 1, None, None] * (1 - share) * w
     shape = pixels[:, 0].shape
-    source = [((at + 0.5 - first) / share - 0.5).expand(shape) for at, first in ((down, top), (across, left))]
+    source = []
+    for at, first in ((down, top), (across, left)):
+        source.append(((at + 0.5 - first) / share - 0.5).expand(shape))
     return kept(_on_level(pixels, source[0], source[1], each(drawn[:, 2])), pixels)
 
 

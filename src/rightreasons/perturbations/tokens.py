@@ -80,7 +80,10 @@ def keep(*, region: str = "inside", by: str = "box") -> Perturbation:
 
     def change(batch: Pass) -> Pass:
         seen, covered = _read(batch), batch.arrays[f"tokens@{by}"].flatten(1)
-        kept = covered > 0 if region == "inside" else covered == 0
+        if region == "inside":
+            kept = covered > 0
+        else:
+            kept = covered == 0
         undefined = ~kept.any(1)
         return batch.with_network(lambda x: _kept(seen, kept | undefined[:, None]), undefined)
 
@@ -179,7 +182,9 @@ def _ranking(map: str, top: int, explain: str, draw: int) -> tuple[tuple[str, ..
 
 def _random(batch: Pass, top: int, count: int, draw: int) -> Tensor:
     cohort, rows = batch.source
-    orders = [torch.randperm(count, generator=generator(s)) for s in seeds(cohort.id[rows], "random tokens", draw)]
+    orders = []
+    for s in seeds(cohort.id[rows], "random tokens", draw):
+        orders.append(torch.randperm(count, generator=generator(s)))
     return torch.stack(orders)[:, :top].to(batch.x.device)
 
 

@@ -306,7 +306,8 @@ def scatter(exhibit: Scatter) -> Markup:
         return _nothing("no defined points")
     names = list(dict.fromkeys(exhibit.group)) or [""]
     key = legend(names, "marks", exhibit.hollow)
-    plane = Plane(exhibit, exhibit.x, exhibit.y, key.height)
+    xs, ys = (*exhibit.x, *exhibit.x_low, *exhibit.x_high), (*exhibit.y, *exhibit.y_low, *exhibit.y_high)
+    plane = Plane(exhibit, xs, ys, key.height)
     rows = [k for k in range(len(exhibit.x)) if plane.shows(exhibit.x[k], exhibit.y[k])]
     every = -(-len(rows) // MAX_POINTS)  # evenly through the rows, so that the picture does not depend on chance
     shown = rows[::every] if rows else []
@@ -315,6 +316,7 @@ def scatter(exhibit: Scatter) -> Markup:
     shapes: list[Markup] = []
     if exhibit.boxes:
         shapes += [_quartiles(plane, exhibit, by_group[name], number, aside) for number, name in enumerate(names)]
+    shapes += [_point_intervals(plane, exhibit, by_group[name], number, aside[number]) for number, name in enumerate(names)]
     shapes += [_cloud(plane, exhibit, by_group[name], number, aside[number]) for number, name in enumerate(names)]
     across = ", ".join(plane.x.names) if plane.x.names else _range(x for x in exhibit.x if not isinstance(x, str))
     spoken = f"{len(rows)} points in {len(names)} group(s), vertical {_range(exhibit.y)}, horizontal {across}"
@@ -330,8 +332,14 @@ def _scatter_numbers(exhibit: Scatter, rows: Sequence[int]) -> Markup:
     if exhibit.group:
         columns["group"] = exhibit.group
     heads = [*columns, exhibit.x_label or "x", exhibit.y_label or "y"]
-    values = [*columns.values(), exhibit.x, exhibit.y]
-    return _numbers(heads, [[_plain(column[k]) for column in values] for k in rows], most=120)
+    listed = [[*(_plain(c[k]) for c in columns.values()), _along(exhibit, "x", k), _along(exhibit, "y", k)] for k in rows]
+    return _numbers(heads, listed, most=120)
+
+
+def _along(exhibit: Scatter, axis: str, k: int) -> str:
+    """A point's place along one axis, with its interval where it has one."""
+    value, low, high = (getattr(exhibit, name) for name in (axis, f"{axis}_low", f"{axis}_high"))
+    return wording.with_limits(value[k], low[k], high[k]) if low else _plain(value[k])
 
 
 def _aside(plane: Plane, groups: int) -> list[float]:
@@ -356,6 +364,18 @@ def _quartiles(plane: Plane, exhibit: Scatter, rows: list[int], number: int, asi
     return tag("g", *drawn)
 
 
+def _point_intervals(plane: Plane, exhibit: Scatter, rows: list[int], number: int, aside: float) -> Markup:
+    """Thin bars behind the points, so that many of them stay readable."""
+    drawn = []
+    for k in rows:
+        x, y = plane.x(exhibit.x[k]) + aside, plane.y(exhibit.y[k])  # type: ignore[arg-type]
+        if exhibit.x_low and plane.x.can_show(exhibit.x_low[k]) and plane.x.can_show(exhibit.x_high[k]):
+            drawn.append(line(plane.x(exhibit.x_low[k]), y, plane.x(exhibit.x_high[k]), y, f"spread {colour(number)}"))  # type: ignore[arg-type]
+        if exhibit.y_low and plane.y.can_show(exhibit.y_low[k]) and plane.y.can_show(exhibit.y_high[k]):
+            drawn.append(line(x, plane.y(exhibit.y_low[k]), x, plane.y(exhibit.y_high[k]), f"spread {colour(number)}"))  # type: ignore[arg-type]
+    return tag("g", *drawn, class_="spreads") if drawn else Markup("")
+
+
 def _cloud(plane: Plane, exhibit: Scatter, rows: list[int], number: int, aside: float) -> Markup:
     places = [(plane.x(exhibit.x[k]) + aside, plane.y(exhibit.y[k])) for k in rows]  # type: ignore[arg-type]
     if len(exhibit.x) > MAX_LABELLED_POINTS:  # one path of dots: a tenth of the bytes of one element each
@@ -363,7 +383,7 @@ def _cloud(plane: Plane, exhibit: Scatter, rows: list[int], number: int, aside: 
     drawn = []
     for k, (x, y) in zip(rows, places):
         label = f"{exhibit.label[k]}: " if exhibit.label else ""
-        hover = f"{label}{_plain(exhibit.x[k])}, {_plain(exhibit.y[k])}"
+        hover = f"{label}{_along(exhibit, 'x', k)}, {_along(exhibit, 'y', k)}"
         drawn.append(mark(number, x, y, 3.4, hover, bool(exhibit.group) and exhibit.group[k] in exhibit.hollow))
     return tag("g", *drawn, class_="cloud")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rightreasons import case
+from rightreasons.case import votes
 from rightreasons.findings import ROWS
 
 
@@ -23,11 +23,11 @@ def glossary(shown: Iterable[str]) -> list[Term]:
     """The entries for a page that shows these texts."""
     text = "\n".join(shown)
     needed = [term for term in STATISTICS if not term.pattern or re.search(term.pattern, text, re.IGNORECASE)]
-    silent = " and ".join(row for row in ROWS if row not in case.WEIGHT)
+    silent = " and ".join(row for row in ROWS if row not in votes.WEIGHT)
     score = Term(
         "The case and its score",
         "",
-        " ".join(("The verdict over all findings of one model and attribute.", *case.rule())),
+        " ".join(("The verdict over all findings of one model and attribute.", *votes.rule())),
         f"The score is not a probability. Findings about {silent} do not change it: they do not show whether the model uses the "
         "attribute.",
     )

@@ -23,6 +23,7 @@ from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError
 from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap
 from rightreasons.report import figures, wording
+from rightreasons.report.attributes import Together, UnevenLine, together, uneven_lines
 from rightreasons.report.glossary import glossary
 
 HERE = Path(__file__).parent
@@ -67,6 +68,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
     models = list(dict.fromkeys(finding.model for finding in given))
     ordered = sorted(given, key=lambda finding: (models.index(finding.model), wording.TONES[finding.headline].weight))
     sections = [_section(finding, number, rates) for number, finding in enumerate(ordered, 1)]
+    several = together(judged)
     panels = [_panel(case, number, sections, rates[CASE]) for number, case in enumerate(judged, 1)]
     said = {
         "title": title,
@@ -74,7 +76,8 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
         "lead": lead,
         "panels": panels,
         "sections": sections,
-        "shows_harm": any(case.q or case.harm for case in judged),
+        "several": several,
+        "shows_unevenness": any(panel.uneven for panel in panels),
         "several_models": len(models) > 1,
         "about": _about(ordered),
         "filters": _filters(ordered),
@@ -85,7 +88,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
         "tones": wording.TONES,
     }
 
-    return template.render(**said, drawn=_drawings(sections, panels, sheet), **assets)
+    return template.render(**said, drawn=_drawings(sections, panels, several, sheet), **assets)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class Drawings:
     exhibits, forests : for each section, those of its exhibits and of its blocks of estimates
     wide : for each section, which exhibits need the page's whole width
     meters, telling : one for each panel; no telling picture where there is none
+    several : one for each model with several attributes; empty where they have no numbers
     sheet_tables : those of the data sheet
     """
 
@@ -105,10 +109,11 @@ class Drawings:
     forests: Sequence[Sequence[figures.Forest]]
     meters: Sequence[Markup]
     telling: Sequence[Markup]
+    several: Sequence[Markup]
     sheet_tables: Sequence[Markup]
 
 
-def _drawings(sections: Sequence[Section], panels: Sequence[Panel], sheet: Sheet) -> Drawings:
+def _drawings(sections: Sequence[Section], panels: Sequence[Panel], several: Sequence[Together], sheet: Sheet) -> Drawings:
     galleries = 0
     for section in sections:
         galleries += sum(isinstance(exhibit, Gallery) for exhibit in section.finding.exhibits)
@@ -122,7 +127,8 @@ def _drawings(sections: Sequence[Section], panels: Sequence[Panel], sheet: Sheet
     for panel in panels:
         telling.append(figures.draw(panel.telling.exhibit, TELLING_PICTURES) if panel.telling else Markup(""))
     meters = [figures.meter(panel.case.score) for panel in panels]
-    return Drawings(exhibits, wide, forests, meters, telling, [figures.draw(table) for table in sheet.tables])
+    at_once = [figures.draw(each.drawing) if each.drawing else Markup("") for each in several]
+    return Drawings(exhibits, wide, forests, meters, telling, at_once, [figures.draw(table) for table in sheet.tables])
 
 
 def _template() -> tuple[Template, dict[str, object]]:
@@ -251,10 +257,17 @@ def _line(estimate: Estimate) -> EstimateLine:
 
 @dataclass(frozen=True)
 class EvidenceRow:
-    """One row of evidence of a case: its findings, the tone of the gravest, and the first number of the gravest that has one."""
+    """One row of evidence of a case.
+
+    Attributes
+    ----------
+    chips : a word for each section: its verdict, or that it does not count and why
+    tone, first, first_number : of the gravest finding that counts, or failing that looked; the number of the gravest that has one
+    """
 
     words: wording.RowWords
     sections: Sequence[Section]
+    chips: Sequence[str]
     tone: wording.Tone | None
     first: Estimate | None
     first_number: str
@@ -278,16 +291,14 @@ class Panel:
     rates: str
     rows: Sequence[EvidenceRow]
     telling: Telling | None
-    imbalance: str
-    smallest_q: str
+    uneven: Sequence[UnevenLine]
 
 
 def _panel(case: Case, number: int, sections: Sequence[Section], rates: str) -> Panel:
     rows = []
     for words in wording.ROW_WORDS:
         belonging = {id(finding) for finding in case.rows[words.row]}
-        rows.append(_evidence_row(words, [section for section in sections if id(section.finding) in belonging]))
-    q = min(case.q.values(), default=None)
+        rows.append(_evidence_row(words, [section for section in sections if id(section.finding) in belonging], case))
     return Panel(
         anchor=f"case-{number}",
         name=" · ".join(filter(None, (case.model, case.attribute))) or "this model",
@@ -296,16 +307,30 @@ def _panel(case: Case, number: int, sections: Sequence[Section], rates: str) -> 
         rates=rates,
         rows=rows,
         telling=_most_telling(case, rows) if number <= MOST_TELLING else None,
-        imbalance="not known" if case.imbalance is None else wording.value_and_interval(case.imbalance),
-        smallest_q=wording.DASH if q is None else wording.p_value(q),
+        uneven=uneven_lines(case),
     )
 
 
-def _evidence_row(words: wording.RowWords, sections: Sequence[Section]) -> EvidenceRow:
-    firsts = [section.finding.estimates[0] for section in sections if section.first]
+def _evidence_row(words: wording.RowWords, sections: Sequence[Section], case: Case) -> EvidenceRow:
+    silent = (*case.could_not_look, *case.overruled)
+    saw = [s for s in sections if s.finding.name not in silent] or [s for s in sections if s.finding.name in case.overruled]
+    firsts = [section.finding.estimates[0] for section in saw if section.first]
     first = next((estimate for estimate in firsts if estimate.value is not None), None)
-    tone = min((section.tone for section in sections), key=lambda tone: tone.weight, default=None)
-    return EvidenceRow(words, sections, tone, first, "" if first is None else wording.value_and_interval(first))
+    tone = min((section.tone for section in saw), key=lambda tone: tone.weight, default=None)
+    chips = [_chip(section, case) for section in sections]
+    return EvidenceRow(words, sections, chips, tone, first, "" if first is None else wording.value_and_interval(first))
+
+
+def _chip(section: Section, case: Case) -> str:
+    """The verdict of one finding as it counts in the case."""
+    name, word = section.finding.name, section.tone.word.lower()
+    if name in case.could_not_look:
+        return "could not look"
+    if name in case.withdrawn:
+        return f"{word}, withdrawn"
+    if name in case.overruled:
+        return f"{word}, overruled"
+    return word
 
 
 KINDS = ("table", "scatter", "curves", "bars", "gallery", "heatmap")

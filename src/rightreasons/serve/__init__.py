@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -38,6 +38,7 @@ from rightreasons.serve.folder import DOWNLOADS, FINDINGS, PAGE, Entry, Folder, 
 
 HERE = Path(__file__).parent
 IDLE_SECONDS = 30
+MOST_FIELDS = 4
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -136,6 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._text(HTTPStatus.NOT_FOUND, "There is nothing here.")
         except FileNotFoundError:
             self._text(HTTPStatus.NOT_FOUND, "It is no longer there.")
+        except BadRequest as error:
+            self._text(HTTPStatus.BAD_REQUEST, str(error))
         except RightReasonsError as error:
             self._text(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
@@ -151,15 +154,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether the request names this machine: a foreign page may point its own host name here, and the name gives it away."""
         if not self.server.is_local:
             return True
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        try:
+            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError:  # "[" is no address
+            return False
         return name in ("localhost", self.server.host) or (_is_address(name) and ip_address(name).is_loopback)
 
     def _answer(self) -> None:
-        url = urlsplit(self.path)
+        url = _url(self.path)
         if url.path == "/":
             self._page(self.server.pages.index())
         elif url.path == "/compare":
-            asked = parse_qs(url.query, keep_blank_values=True, max_num_fields=4, errors="surrogateescape")
+            asked = _asked(url.query)
             self._page(self.server.pages.compare(asked.get("a", [""])[0], asked.get("b", [""])[0]), STORED)
         elif url.path.startswith("/at/"):
             self._entry(url.path.removeprefix("/at/"))
@@ -215,6 +221,25 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: who looks at which page is nobody's business."""
 
 
+class BadRequest(Exception):
+    """What was asked for cannot be read."""
+
+
+def _url(path: str) -> SplitResult:
+    try:
+        return urlsplit(path)
+    except ValueError as error:
+        raise BadRequest("This is no address.") from error
+
+
+def _asked(query: str) -> dict[str, list[str]]:
+    """The two folders that are to be compared."""
+    try:
+        return parse_qs(query, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="surrogateescape")
+    except ValueError as error:
+        raise BadRequest(f"A comparison takes two folders: /compare?a=…&b=… and at most {MOST_FIELDS} fields.") from error
+
+
 class _Pages:
     """The app's own pages."""
 
@@ -224,14 +249,17 @@ class _Pages:
             loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self._environment.filters |= {"address": _address, "ago": _ago, "tone": _tone, "file": _file}
-        self._style, self._script = ((HERE / name).read_text(encoding="utf-8") for name in ("serve.css", "serve.js"))
+        self._style = (HERE / "serve.css").read_text(encoding="utf-8")
+        self._script = (HERE / "serve.js").read_text(encoding="utf-8")
         self._comparing = Lock()
         self._compared = lru_cache(maxsize=8)(self._compare)
 
     @cached_property
     def policy(self) -> str:
         """Only this very style and script, and requests to this server."""
-        sha = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (self._style, self._script)]
+        sha = []
+        for text in (self._style, self._script):
+            sha.append(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
         return (
             f"default-src 'none'; style-src 'sha256-{sha[0]}'; script-src 'sha256-{sha[1]}'; connect-src 'self'; "
             "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -258,7 +286,9 @@ class _Pages:
     def _progress(self, entry: Entry) -> Progress | None:
         """None for an audit, and for a study that has gone or is a link out of the folder."""
         try:
-            return self.folder.progress(_address(entry.path)) if entry.is_study else None
+            if not entry.is_study:
+                return None
+            return self.folder.progress(_address(entry.path))
         except NotFound:
             return None
 
@@ -294,7 +324,7 @@ class _Pages:
 
 def _address(path: str) -> str:
     """A path below the folder, quoted as part of an address."""
-    return "/".join(quoted(part) for part in path.split("/"))
+    return "/".join(map(quoted, path.split("/")))
 
 
 def _file(name: str) -> str:

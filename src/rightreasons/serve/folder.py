@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote
 from pydantic import ValidationError
 
 from rightreasons.errors import DataError
+from rightreasons.files import read_json
 from rightreasons.findings import Finding
 from rightreasons.study.folder import DONE, FAILED, PLAN, PLANNED, ROW, RUN, RUNNING, Study
 from rightreasons.study.plan import Plan
@@ -87,7 +88,10 @@ class Folder:
 
         An address is decoded once. Hidden names, `..` and links that leave the folder are not found.
         """
-        parts = [part for part in unquote(address, errors="surrogateescape").split("/") if part]
+        parts = []
+        for part in unquote(address, errors="surrogateescape").split("/"):
+            if part:
+                parts.append(part)
         if any(part.startswith(".") or "\\" in part or "\0" in part for part in parts):
             raise NotFound
         try:
@@ -179,7 +183,10 @@ def _entry(root: Path, path: Path) -> Entry | None:
     counts = Counter(filter(None, (_headline(file, *_stamp(file)) for file in files)))
     changed = max(_stamp(place)[0] for place in (path, path / "runs", path / FINDINGS, page)) / 1e9
     address = "" if relative == Path() else relative.as_posix()
-    name = plan.name if plan else address or path.name
+    if plan:
+        name = plan.name
+    else:
+        name = address or path.name
     return Entry(address, name, plan is not None, page.is_file(), changed, tuple(sorted(counts.items())))
 
 
@@ -189,7 +196,7 @@ def _files(root: Path, path: Path) -> list[Path]:
         found = sorted((path / FINDINGS).glob("*" + Finding.SUFFIX))
     except FileNotFoundError:
         return []
-    return [file for file in found if file.resolve().is_relative_to(root)]
+    return [file for file in found if file.is_file() and file.resolve().is_relative_to(root)]  # a pipe would never end
 
 
 def _plan(path: Path) -> Plan | None:
@@ -216,13 +223,22 @@ class _Units:
 
     def progress(self) -> Progress:
         plan = _plan(self._folder)
-        study = None if plan is None else Study(self._folder, plan)
-        units = [] if study is None else [self._unit(study, unit) for unit in study.units]
+        study = None
+        if plan is not None:
+            study = Study(self._folder, plan)
+        if study is None:
+            units = []
+        else:
+            units = [self._unit(study, unit) for unit in study.units]
         by_status: dict[str, list[dict[str, Any]]] = {PLANNED: [], RUNNING: [], DONE: [], FAILED: []}
         for unit in units:
             by_status.setdefault(unit["status"], []).append(unit)
-        gaps = [b - a for a, b in pairwise(sorted(unit["finished"] for unit in by_status[DONE]))]
-        seconds_each = median(gaps) if gaps else None
+        gaps = []
+        for a, b in pairwise(sorted(unit["finished"] for unit in by_status[DONE])):
+            gaps.append(b - a)
+        seconds_each = None
+        if gaps:
+            seconds_each = median(gaps)
         left = len(units) - len(by_status[DONE]) - len(by_status[FAILED])
         now = time.time()
         running = []
@@ -244,12 +260,16 @@ class _Units:
         if unit not in self._seen or self._seen[unit][0] != stamps:
             if not all((place / name).resolve().is_relative_to(self._folder) for name in (ROW, RUN)):
                 raise NotFound  # a link that leaves the study
-            run = study.run(unit)
+            try:
+                run, status = study.run(unit), study.status(unit)
+            except DataError as broken:  # one broken file is told of its unit, and the others are shown
+                run = {"attempts": [], "error": {"type": "unreadable", "message": str(broken)}}
+                status = FAILED
             last = run["attempts"][-1] if run["attempts"] else {}
             error = run.get("error") or {}
             said = {
                 "unit": unit,
-                "status": study.status(unit),
+                "status": status,
                 "step": str(last.get("step", "")),
                 "began": _seconds(last.get("time", "")),
                 "finished": _seconds(run.get("finished", "")),
@@ -282,7 +302,9 @@ def _headline(file: Path, changed: int, size: int) -> str:
     finding = _json_of(file, changed, size)
     if not isinstance(finding, dict) or "verdict" not in finding:
         return ""
-    return "not run" if finding.get("not_run") else str(finding["verdict"] or "described")
+    if finding.get("not_run"):
+        return "not run"
+    return str(finding["verdict"] or "described")
 
 
 @lru_cache(maxsize=256)
@@ -294,10 +316,14 @@ def _finding(file: Path, changed: int, size: int) -> Finding:
 def _json_of(file: Path, changed: int, size: int) -> Any:
     """The contents of a JSON file; None if it cannot be read."""
     try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        return read_json(file)
+    except (OSError, DataError):
         return None
 
 
-def _seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp() if moment else 0.0
+def _seconds(moment: Any) -> float:
+    """A moment as run.json writes it; zero where it says none."""
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return 0.0

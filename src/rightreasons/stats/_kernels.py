@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 MASK32 = np.uint64(0xFFFFFFFF)
-S17, S19, S23, S32, S41, S45 = (np.uint64(s) for s in (17, 19, 23, 32, 41, 45))
+S17, S19, S23, S32, S41, S45 = map(np.uint64, (17, 19, 23, 32, 41, 45))
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -264,6 +264,9 @@ def _loss(x, rows, a, s):  # type: ignore[no-untyped-def]
         w = rows[k, 0] + rows[k, 1]
         if w > 0:
             eta = a + s * x[k]
-            softplus = eta + np.log1p(np.exp(-eta)) if eta > 0 else np.log1p(np.exp(eta))
+            if eta > 0:
+                softplus = eta + np.log1p(np.exp(-eta))
+            else:
+                softplus = np.log1p(np.exp(eta))
             total += w * softplus - rows[k, 1] * eta
     return total

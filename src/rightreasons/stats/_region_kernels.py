@@ -28,7 +28,10 @@ def walk_medians(counts, total, below, order, values, start, out):  # type: igno
             while upto > low:
                 j -= 1
                 upto -= np.int64(counts[b, order[r, j]])
-            here = np.int64(counts[b, order[r, j]]) if j < n else np.int64(0)
+            if j < n:
+                here = np.int64(counts[b, order[r, j]])
+            else:
+                here = np.int64(0)
             while upto + here <= low:
                 upto += here
                 j += 1

@@ -124,7 +124,10 @@ def describe(
 
 def performance(rows: Decided, part: Part = Part(), subset: Ints | None = None) -> list[Metric]:
     """`PERFORMANCE` of a subset of the rows, of all by default."""
-    here = np.arange(len(rows)) if subset is None else subset
+    if subset is None:
+        here = np.arange(len(rows))
+    else:
+        here = subset
     label, predicted, probability = rows.label[here], rows.predicted[here], rows.probability[here]
     n = len(here)
     one_class = "one class only" if len(np.unique(label)) < 2 else ""

@@ -1,6 +1,8 @@
-"""Pairwise, partial and semipartial correlation of profiles (OSCAR, sec. III)."""
+"""Pairwise, partial and semipartial correlation of profiles (OSCAR, sec. III), and of two columns of codes."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,3 +67,15 @@ def _norm(a: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         norm = scale * np.sqrt(np.sum((a / scale) ** 2, axis=-1, keepdims=True))
     return np.where(scale == 0, 0.0, norm)
+
+
+def cramers_v(one: np.ndarray, other: np.ndarray) -> float:
+    """Bias-corrected Cramér's V (Bergsma 2013) of two columns of codes: 0 is no association, 1 a full one."""
+    rows, columns = (np.unique(column, return_inverse=True)[1] for column in (one, other))
+    table = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(table, (rows, columns), 1)
+    n, (r, k) = table.sum(), table.shape
+    expected = table.sum(axis=1, keepdims=True) @ table.sum(axis=0, keepdims=True) / n
+    phi = max(0.0, float(((table - expected) ** 2 / expected).sum() / n) - (r - 1) * (k - 1) / (n - 1))
+    least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
+    return min(1.0, math.sqrt(phi / least)) if least > 0 else math.nan

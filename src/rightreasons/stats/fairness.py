@@ -3,7 +3,8 @@
 Lower is fairer for all of them (ShorT, Methods "Assessing fairness"). Every metric is a function of one table, rows by
 (attribute value, label, decision), so a bootstrap is one table per resample and a permutation one table per exchange. A
 categorical attribute of more than two values is taken value by value against the rest, and the largest disparity is reported;
-a continuous one enters the logistic fits per unit.
+a continuous one enters the logistic fits per unit. Where decisions are separated by the attribute the plain logistic fit has no
+maximum, and Firth's takes its place.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit, ndtr
 
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import resampling
+from rightreasons.stats.firth import firth_slopes
 from rightreasons.stats.groups import as_column, coded
 from rightreasons.stats.resampling import Counts
 
@@ -50,17 +52,17 @@ class Reading(TypedDict, total=False):
 
 
 def separation(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
-    """Mean |coefficient| of two unpenalised logistic fits of the decision on the attribute, at label 1 and at label 0."""
+    """Mean |coefficient| of two logistic fits of the decision on the attribute, at label 1 and at label 0."""
     return disparity("separation", label, predicted, attribute, **reading).value
 
 
 def independence(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
-    """|coefficient| of the unpenalised logistic fit of the decision on the attribute."""
+    """|coefficient| of the logistic fit of the decision on the attribute."""
     return disparity("independence", label, predicted, attribute, **reading).value
 
 
 def sufficiency(label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, **reading: Unpack[Reading]) -> float:
-    """|coefficient| of the unpenalised logistic fit of the label on the attribute among positive decisions."""
+    """|coefficient| of the logistic fit of the label on the attribute among positive decisions."""
     return disparity("sufficiency", label, predicted, attribute, **reading).value
 
 
@@ -75,10 +77,16 @@ def demographic_parity(label: ArrayLike, predicted: ArrayLike, attribute: ArrayL
 
 
 def max_gap(
-    label: ArrayLike, predicted: ArrayLike, attribute: ArrayLike, of: str = "balanced_accuracy", **reading: Unpack[Reading]
+    label: ArrayLike,
+    predicted: ArrayLike,
+    attribute: ArrayLike,
+    of: str = "balanced_accuracy",
+    *,
+    score: ArrayLike | None = None,
+    **reading: Unpack[Reading],
 ) -> float:
-    """Largest difference between attribute values of a metric named by `of` (a key of `GAP_OF`)."""
-    return disparity("max_gap", label, predicted, attribute, of, **reading).value
+    """Largest difference between attribute values of a metric named by `of` (one of `GAPS_OF`); "auc" is that of `score` (n,)."""
+    return disparity("max_gap", label, predicted, attribute, of, score=score, **reading).value
 
 
 # ---------------------------------------------------------------------------------------------------- a disparity
@@ -135,6 +143,8 @@ def disparity(
     predicted: ArrayLike,
     attribute: ArrayLike,
     of: str = "balanced_accuracy",
+    *,
+    score: ArrayLike | None = None,
     **reading: Unpack[Reading],
 ) -> Disparity:
     """A metric of `METRICS`, with the reason where it is undefined.
@@ -143,16 +153,17 @@ def disparity(
     ----------
     label, predicted : (n,) 0 and 1, or any values with `positive` named
     attribute : (n,) values or codes; -1 (integers) and NaN are missing
-    of : the quantity of `max_gap`
+    of : the quantity of `max_gap`, one of `GAPS_OF`
+    score : (n,) of the positive class, for the gap of "auc"
     """
     if name not in METRICS:
         raise SettingError(f"no fairness metric {name!r}; known: {', '.join(METRICS)}")
-    if of not in GAP_OF:
-        raise SettingError(f"no gap of {of!r}; known: {', '.join(GAP_OF)}")
+    if of not in GAPS_OF:
+        raise SettingError(f"no gap of {of!r}; known: {', '.join(GAPS_OF)}")
     table = tabulate(label, predicted, attribute, **reading)
     if name in LOGISTIC:
         return _logistic_disparity(name, table)
-    return _gap_disparity(name, table, of)
+    return _gap_disparity(name, table, _quantity(name, of, _scores(score, table) if of == AUC else None))
 
 
 def signed_disparity(
@@ -161,7 +172,7 @@ def signed_disparity(
     """Acceptance at one attribute value minus that of the rest, given the label, averaged over labels with its sign.
 
     `level` is the value (default: the larger of two). Continuous attributes: the mean signed logistic coefficient. Multiply
-    by `association(...).sign` of the training rows to make the direction of a shortcut positive.
+    by the sign of the training rows' `stats.associations` to make the direction of a shortcut positive.
     """
     table = tabulate(label, predicted, attribute, **reading)
     statistic = partial(_signed, level=level)
@@ -184,14 +195,14 @@ def _logistic_disparity(name: str, table: Table) -> Disparity:
     return Disparity(name, value, _reason(value, each), largest, each, unit, table.rows, table.missing, table, statistic)
 
 
-def _gap_disparity(name: str, table: Table, of: str) -> Disparity:
-    statistic = partial(_gap, name=name, of=of)
+def _gap_disparity(name: str, table: Table, quantity: Quantity) -> Disparity:
+    statistic = partial(_gap, quantity=quantity)
     value = float(statistic(table.whole)[0])
     each: dict[Hashable, Value]
     if table.continuous:
         each = {"per unit": Value(math.nan, NEEDS_BINS)}
     else:
-        shares = _quantity(name, of)(table.whole.cells)[0]
+        shares = quantity(table.whole)[0]
         shares = shares if shares.ndim == 1 else shares.mean(axis=1)
         each = {
             v: Value(s, f"no rows for a rate at {v!r}" if math.isnan(s) else "") for v, s in zip(table.values, shares.tolist())
@@ -209,46 +220,6 @@ def _reason(value: float, each: dict[Hashable, Value]) -> str:
     else:
         reasons = [f"{reason} ({level!r})" for level, reason in undefined.items()]
     return "; ".join(reasons) or "constant attribute"
-
-
-@dataclass(frozen=True)
-class Association:
-    """Logistic coefficient of the label on the attribute, its 95 % interval, and its sign: 0 where the interval holds 0."""
-
-    value: float
-    low: float
-    high: float
-    sign: int
-    reason: str = ""
-
-
-def association(label: ArrayLike, attribute: ArrayLike, *, level: Hashable = None, **reading: Unpack[Reading]) -> Association:
-    """Does the attribute (one `level` of it against the rest, or per unit) go with the positive label? Wald interval.
-
-    A table with an empty cell has 1/2 added everywhere: total agreement is an association, not an undefined one.
-    """
-    table = tabulate(label, label, attribute, **reading)
-    cells = table.whole.cells[0].sum(axis=2)
-    if not cells.sum(axis=0).all() or np.count_nonzero(cells.sum(axis=1)) < 2:
-        return Association(math.nan, math.nan, math.nan, 0, "one label or one attribute value")
-    if table.continuous:
-        value, error = _slope_and_error(table.x, cells)
-    else:
-        value, error = _log_odds_ratio(cells, table.position(level))
-    if math.isnan(value):  # the attribute tells the label without an error: the order of the two is the sign
-        means = cells.T @ table.x / cells.sum(axis=0)
-        return Association(math.nan, math.nan, math.nan, int(np.sign(means[1] - means[0])), "perfect separation")
-    low, high = value - ndtri(0.975) * error, value + ndtri(0.975) * error
-    sign = int(low > 0) - int(high < 0)
-    return Association(value, float(low), float(high), sign)
-
-
-def _log_odds_ratio(cells: Ints, k: int) -> tuple[float, float]:
-    """Of value k against the rest, from rows by (value, label), (K, 2); with its standard error."""
-    both = np.stack([cells.sum(axis=0) - cells[k], cells[k]]).astype(np.float64)
-    if (both == 0).any():
-        both = both + 0.5
-    return math.log(both[1, 1] * both[0, 0] / (both[1, 0] * both[0, 1])), math.sqrt((1 / both).sum())
 
 
 # ---------------------------------------------------------------------------------------------------- monotonicity
@@ -384,6 +355,10 @@ class Resampled:
         K = len(self.table.values)
         return resampling.tally(self.counts, self.table.code, 4 * K).reshape(len(self), K, 2, 2)
 
+    def rows_at(self, k: int) -> NDArray[np.uint8]:
+        """How often each row is there with value k, (B, n)."""
+        return np.where(self.table.code // 4 == k, self.counts, 0).astype(np.uint8)
+
     def slopes(self, fit: Fit) -> Floats:
         """Logistic coefficients (B,) of one fit on a continuous attribute."""
         code = self.table.code
@@ -409,6 +384,10 @@ class Exchanged:
         by_value = [(value == k).astype(np.float32) @ outcome for k in range(len(self.table.values))]
         return np.stack(by_value, axis=1).round().astype(np.int64).reshape(len(self), -1, 2, 2)
 
+    def rows_at(self, k: int) -> NDArray[np.uint8]:
+        """Whether each row has value k, (P, n)."""
+        return ((self.table.code // 4)[self.donors] == k).astype(np.uint8)
+
     def slopes(self, fit: Fit) -> Floats:
         """Logistic coefficients (P,) of one fit on a continuous attribute."""
         outcome = np.array(fit)[self.table.code % 4]
@@ -417,6 +396,7 @@ class Exchanged:
 
 
 Tables: TypeAlias = Resampled | Exchanged
+Quantity: TypeAlias = Callable[[Tables], Floats]
 
 
 def tabulate(
@@ -492,12 +472,12 @@ def _coefficients(tables: Tables, name: str) -> Floats:
     return np.mean([np.abs(_slopes(tables, fit)) for fit in FITS[name].values()], axis=0)
 
 
-def _gap(tables: Tables, name: str, of: str) -> Floats:
+def _gap(tables: Tables, quantity: Quantity) -> Floats:
     """A metric that is a gap between groups, (B,): the largest less the smallest, averaged where there are several."""
     if tables.table.continuous or len(tables.table.values) < 2:
         return np.full(len(tables), np.nan)
-    quantity = _quantity(name, of)(tables.cells)
-    gaps = quantity.max(axis=1) - quantity.min(axis=1)
+    by_value = quantity(tables)
+    gaps = by_value.max(axis=1) - by_value.min(axis=1)
     return gaps.reshape(len(tables), -1).mean(axis=1)
 
 
@@ -521,9 +501,12 @@ def _slopes(tables: Tables, fit: Fit) -> Floats:
     rest = here.sum(axis=1, keepdims=True) - here
     if len(tables.table.values) == 2:
         here, rest = here[:, 1:], rest[:, 1:]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(here[..., 1]) - np.log(here[..., 0]) - np.log(rest[..., 1]) + np.log(rest[..., 0])
-    return np.where(np.isfinite(ratio), ratio, np.nan)
+    # Of a table with an empty cell Firth's fit is the plain one with 1/2 added to every cell.
+    half = np.where((here == 0).any(axis=-1) | (rest == 0).any(axis=-1), 0.5, 0.0)[..., None]
+    both = here + rest
+    has_fit = (here.sum(axis=-1) > 0) & (rest.sum(axis=-1) > 0) & (both > 0).all(axis=-1)
+    a, b = np.where(has_fit[..., None], here + half, 1.0), np.where(has_fit[..., None], rest + half, 1.0)
+    return np.where(has_fit, np.log(a[..., 1] * b[..., 0] / (a[..., 0] * b[..., 1])), np.nan)
 
 
 def _outcomes(cells: Ints, fit: Fit) -> Ints:
@@ -532,8 +515,28 @@ def _outcomes(cells: Ints, fit: Fit) -> Ints:
     return np.stack([flat[..., np.array(fit) == outcome].sum(axis=-1) for outcome in (0, 1)], axis=-1)
 
 
-def _quantity(name: str, of: str) -> Callable[[Ints], Floats]:
-    return {"equalised_odds": _rates_by_label, "demographic_parity": _rates, "max_gap": GAP_OF[of]}[name]
+def _quantity(name: str, of: str, score: Floats | None) -> Quantity:
+    """What a gap is of, by value: (B, K), or (B, K, 2) of two rates."""
+    if name == "max_gap" and score is not None:
+        return partial(_areas, score=score)
+    by_cells = {"equalised_odds": _rates_by_label, "demographic_parity": _rates}.get(name) or GAP_OF[of]
+    return lambda tables: by_cells(tables.cells)
+
+
+def _scores(score: ArrayLike | None, table: Table) -> Floats:
+    if score is None:
+        raise SettingError("a gap of 'auc' is one of scores, and none were given: score= (n,) of the positive class")
+    values = np.asarray(score, dtype=np.float64)
+    if values.shape != table.code.shape:
+        raise DataError(f"found {len(values)} scores for {len(table.code)} rows; give one for every row")
+    return values
+
+
+def _areas(tables: Tables, score: Floats) -> Floats:
+    """Area under the ROC curve within each value, (B, K): the other values' rows count as not drawn."""
+    truth = tables.table.code % 4 >= 2
+    by_value = [resampling.auc_draws(truth, score, tables.rows_at(k)) for k in range(len(tables.table.values))]
+    return np.stack(by_value, axis=1)
 
 
 def _rates(cells: Ints) -> Floats:
@@ -553,6 +556,9 @@ GAP_OF: dict[str, Callable[[Ints], Floats]] = {
     "false_positive_rate": lambda cells: _rates_by_label(cells)[..., 0],
     "positive_predictive_value": lambda cells: _share(cells[..., 1, 1], cells[..., 1].sum(axis=2)),
 }
+
+AUC = "auc"
+GAPS_OF = (*GAP_OF, AUC)
 
 
 def _share(part: NDArray, of: NDArray) -> Floats:
@@ -581,15 +587,7 @@ def _why_no_fit(table: Table, rows: Ints, k: int) -> str:
         return "constant attribute"
     if not rows.sum(axis=0).all():
         return "one outcome only"
-    if table.continuous:
-        (low0, high0), (low1, high1) = (np.flatnonzero(rows[:, outcome])[[0, -1]] for outcome in (0, 1))
-        if high0 <= low1 or high1 <= low0:
-            return "perfect separation"
-        return ""
-    rest = rows.sum(axis=0) - rows[k]
-    if rows[k].all() and rest.all():
-        return ""
-    return "perfect separation"
+    return ""
 
 
 def _why_no_sign(table: Table) -> str:
@@ -613,8 +611,14 @@ def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
     start, out = np.empty((1, 2)), np.empty((len(counts), 2))
     fit = resampling.kernels().logistic_fits
     fit(resampling.whole(len(code)), code, z, np.zeros(2), start)
-    fit(resampling.as_counts(counts, len(code)), code, z, np.nan_to_num(start[0]), out)
-    return out[:, 1] / scale
+    counts = resampling.as_counts(counts, len(code))
+    fit(counts, code, z, np.nan_to_num(start[0]), out)
+    slopes = out[:, 1] / scale
+    separated = np.flatnonzero(np.isnan(slopes))
+    if len(separated):
+        cells = resampling.tally(counts[separated], code, 2 * len(x)).reshape(len(separated), -1, 2)
+        slopes[separated] = firth_slopes(x, cells.sum(axis=2), cells[..., 1])
+    return slopes
 
 
 def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
@@ -641,18 +645,10 @@ def _slopes_by_row(x: Floats, y: NDArray) -> Floats:
         if (np.abs(np.where(overlap, da, 0)).max() < 1e-9) and (np.abs(np.where(overlap, db, 0)).max() < 1e-9):
             break
     slopes[overlap] = (b / np.where(scale[:, 0] > 0, scale[:, 0], 1.0))[overlap]
+    separated = x[~overlap]
+    if len(separated):
+        slopes[~overlap] = firth_slopes(separated, np.ones(separated.shape), np.broadcast_to(y, separated.shape))
     return slopes
-
-
-def _slope_and_error(x: Floats, cells: Ints) -> tuple[float, float]:
-    """Logistic slope on x with its standard error, from rows by (value, outcome), (K, 2); NaN where there is none."""
-    values, y = (np.repeat(column, cells.reshape(-1)) for column in (np.repeat(x, 2), np.tile([0, 1], len(x))))
-    slope = float(_continuous_slopes(x, np.searchsorted(x, values) * 2 + y, resampling.whole(len(y)))[0])
-    if math.isnan(slope):
-        return math.nan, math.nan
-    z = (values - values.mean()) / values.std()
-    fit = _newton(np.stack([np.ones(len(z)), z], axis=1), y)
-    return slope, math.nan if fit is None else math.sqrt(fit[1][1, 1]) / values.std()
 
 
 def _newton(design: Floats, y: NDArray) -> tuple[Floats, Floats] | None:

@@ -275,8 +275,13 @@ def pull_draws(
     pulls = []
     for k, value in enumerate(attributes):
         if value in aligned:
-            sides = [((y == c) & (a == k), (y == c) & (a >= 0) & (a != k)) for c in range(len(labels))]
-            compared = [_difference(counts, p[:, aligned[value]], *both) for both in sides if min(map(np.sum, both)) >= fewest]
+            sides = []
+            for c in range(len(labels)):
+                sides.append(((y == c) & (a == k), (y == c) & (a >= 0) & (a != k)))
+            compared = []
+            for both in sides:
+                if min(map(np.sum, both)) >= fewest:
+                    compared.append(_difference(counts, p[:, aligned[value]], *both))
             pulls.append(np.mean(compared, axis=0) if compared else np.full(len(counts), np.nan))
     defined = [draws for draws in pulls if not np.isnan(draws).all()]
     if defined:
@@ -319,7 +324,9 @@ def auc_draws(label: ArrayLike, score: ArrayLike, counts: Counts) -> Floats:
         raise DataError(f"found {len(y)} labels and scores of shape {values.shape}, expected (n,) or (n, C)")
     if values.ndim == 2 and values.shape[1] == 2:
         values = values[:, 1]
-    last = 1 if values.ndim == 1 else values.shape[1] - 1
+    last = 1
+    if values.ndim != 1:
+        last = values.shape[1] - 1
     if y.size and (y.dtype.kind not in "biu" or y.min() < 0 or y.max() > last):
         raise DataError(
             f"labels must be codes 0..{last}; found {np.unique(y)[:5].tolist()} (rows without a label must be left out)"
@@ -345,8 +352,10 @@ def f1_draws(label: ArrayLike, predicted: ArrayLike, counts: Counts, positive: H
         raise SettingError(f"positive={positive!r} is not among the values {values}; name the positive class")
     if len(values) <= 2:
         values = (positive,)
-    y, guess = (np.where(known < 0, -1, _coded_like(column, values)) for column in (label, predicted))
-    rows, said = (resampling.tally(counts, column, len(values)) for column in (y, guess))
+    y = np.where(known < 0, -1, _coded_like(label, values))
+    guess = np.where(known < 0, -1, _coded_like(predicted, values))
+    rows = resampling.tally(counts, y, len(values))
+    said = resampling.tally(counts, guess, len(values))
     hits = resampling.tally(counts, np.where(y == guess, y, -1), len(values))
     return _mean(_ratio(2.0 * hits, rows + said))
 
@@ -485,7 +494,9 @@ def _shares(counts: Counts, code: Ints, K: int, hit: NDArray[np.bool_]) -> Float
 
 def _difference(counts: Counts, values: Floats, here: NDArray[np.bool_], there: NDArray[np.bool_]) -> Floats:
     """Mean here less mean there in each resample, (B,)."""
-    mean = [_ratio(*resampling.sums(counts, np.stack([values * side, side], axis=1)).T) for side in (here, there)]
+    mean = []
+    for side in (here, there):
+        mean.append(_ratio(*resampling.sums(counts, np.stack([values * side, side], axis=1)).T))
     return mean[0] - mean[1]
 
 

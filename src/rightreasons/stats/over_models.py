@@ -110,7 +110,8 @@ def correlations(
     for name, (x, y) in tests.items():
         a, b = _columns(x, y)
         kept = np.isfinite(a) & np.isfinite(b)
-        clusters, inside = (None if c is None else _codes(c, len(a))[kept] for c in (cluster, within))
+        clusters = None if cluster is None else _codes(cluster, len(a))[kept]
+        inside = None if within is None else _codes(within, len(a))[kept]
         # Every test starts from the same generator: those with the same units then have the same resamples.
         own = np.random.default_rng(seed)
         test = _correlation(a[kept], b[kept], method, clusters, inside, own, B, level)
@@ -123,7 +124,9 @@ def _correlation(
     x: Floats, y: Floats, method: str, cluster: Codes | None, within: Codes | None, rng: np.random.Generator, B: int, level: float
 ) -> Correlation:
     n, x, y = len(x), _scaled(x), _scaled(y)
-    groups_drawn = 0 if cluster is None else len(np.unique(cluster))
+    groups_drawn = 0
+    if cluster is not None:
+        groups_drawn = len(np.unique(cluster))
     if n >= FEWEST_UNITS:
         value = float(correlation_draws(x, y, resampling.whole(n), method, within)[0])
     else:
@@ -153,9 +156,11 @@ def correlation_draws(
 
     Ranks are taken anew in every resample, and copies of a unit tie.
     """
-    a, b = (_drawn_values(_scaled(np.asarray(v, dtype=np.float64)), counts, method, within) for v in (x, y))
+    a = _drawn_values(_scaled(np.asarray(x, dtype=np.float64)), counts, method, within)
+    b = _drawn_values(_scaled(np.asarray(y, dtype=np.float64)), counts, method, within)
     weight = np.asarray(counts, dtype=np.float64)
-    a, b = (v - _mean(v, weight)[:, None] for v in (a, b))
+    a = a - _mean(a, weight)[:, None]
+    b = b - _mean(b, weight)[:, None]
     squares = [np.sum(weight * v * v, axis=1) for v in (a, b)]
     with np.errstate(invalid="ignore", divide="ignore"):
         r = np.sum(weight * a * b, axis=1) / np.sqrt(squares[0] * squares[1])
@@ -220,7 +225,8 @@ def _permutation_p(
         )
     whole = resampling.whole(len(x))
     # No permutation crosses groups, so centres and ranks stay what they are.
-    a, b = (_drawn_values(v, whole, method, within)[0] for v in (x, y))
+    a = _drawn_values(x, whole, method, within)[0]
+    b = _drawn_values(y, whole, method, within)[0]
     a, b = a - a.mean(), b - b.mean()
     scale = np.sqrt(np.sum(a * a) * np.sum(b * b))
     null = np.concatenate([b[order.permutations(rng, k)] @ a for k in _blocks(B, len(x))]) / scale
@@ -232,11 +238,17 @@ class _Exchange:
 
     def __init__(self, cluster: Codes | None, within: Codes | None, n: int) -> None:
         self.n = n
-        self.own = np.arange(n) if cluster is None else subject_codes(cluster)
+        if cluster is None:
+            self.own = np.arange(n)
+        else:
+            self.own = subject_codes(cluster)
         if cluster is not None and within is not None:
             self.own = subject_codes([f"{c} {g}" for c, g in zip(cluster, within, strict=True)])
         size = np.bincount(self.own)
-        group = np.zeros(n, dtype=np.int64) if within is None else within
+        if within is None:
+            group = np.zeros(n, dtype=np.int64)
+        else:
+            group = within
         first = np.unique(self.own, return_index=True)[1]
         self.stratum = np.unique(np.stack([size, group[first]], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
         self.size = size
@@ -345,7 +357,9 @@ def coupled(
     level: float = 0.95,
 ) -> Degradation:
     """The same from draws that are already there, (B,) or (B, U), and the values (U,) on the data as they are."""
-    sign = 1.0 if larger_is_better else -1.0
+    sign = 1.0
+    if not larger_is_better:
+        sign = -1.0
     drawn = [np.asarray(d, dtype=np.float64) for d in (inside, outside)]
     if drawn[0].shape != drawn[1].shape or drawn[0].ndim not in (1, 2):
         raise DataError(f"found draws of shapes {drawn[0].shape} and {drawn[1].shape}; expected one shape, (B,) or (B, units)")
@@ -452,7 +466,9 @@ def regression(x: ArrayLike, y: ArrayLike, *, cluster: ArrayLike | None = None, 
     """
     a, b = _columns(x, y)
     kept = np.isfinite(a) & np.isfinite(b)
-    clusters = None if cluster is None else _codes(cluster, len(a))[kept]
+    clusters = None
+    if cluster is not None:
+        clusters = _codes(cluster, len(a))[kept]
     a, b = a[kept], b[kept]
     n = len(a)
     if n < FEWEST_UNITS:
@@ -694,7 +710,9 @@ def seed_stability(
     a, b = _columns(x, y)
     kept = np.isfinite(a) & np.isfinite(b)
     code = _codes(seed, len(a))[kept]
-    inside = None if within is None else _codes(within, len(a))[kept]
+    inside = None
+    if within is not None:
+        inside = _codes(within, len(a))[kept]
     a, b = a[kept], b[kept]
     S = len(np.unique(code))
     code = np.unique(code, return_inverse=True)[1].reshape(-1)
@@ -703,7 +721,9 @@ def seed_stability(
         whole = float(correlation_draws(a, b, resampling.whole(len(a)), method, inside)[0])
     else:
         whole = math.nan
-    by_size = [_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside) for size in sizes]
+    by_size = []
+    for size in sizes:
+        by_size.append(_over_subsets(a, b, _subsets(S, int(size), rng)[:, code], method, inside))
     reason = ""
     if math.isnan(whole):
         reason = f"{len(a)} units, at least {FEWEST_UNITS} needed, none of them constant"
@@ -766,7 +786,10 @@ def _codes(columns: Any, n: int) -> Codes:
     table = np.asarray(columns)
     if table.ndim == 1 and table.dtype == object and len(table) and isinstance(table[0], list | tuple | np.ndarray):
         table = np.array([np.asarray(column) for column in columns])
-    rows = table[None, :] if table.ndim == 1 else table
+    if table.ndim == 1:
+        rows = table[None, :]
+    else:
+        rows = table
     if rows.ndim != 2 or rows.shape[1] != n:
         raise DataError(f"found groups of shape {table.shape} for {n} units; give one column (K,), or several of that length")
     names = np.array(["\x1f".join(map(str, column)) for column in rows.T])

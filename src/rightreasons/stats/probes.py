@@ -12,7 +12,6 @@ import warnings
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -171,17 +170,36 @@ class Reading:
         return self.decides.value >= self.line
 
 
-class Rows(NamedTuple):
-    """Features (n, d), label (n,) and attribute (n,); rows that lack one of the last two are left out."""
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows with features z (n, d), label y (n,), attribute a (n,) and, where it is known, the subject (n,)."""
 
-    features: NDArray
-    label: NDArray
-    attribute: NDArray
+    z: NDArray
+    y: NDArray
+    a: NDArray
+    subject: NDArray | None = None
+
+    def select(self, rows: NDArray) -> Sample:
+        subject = None if self.subject is None else self.subject[rows]
+        return Sample(self.z[rows], self.y[rows], self.a[rows], subject)
+
+    def and_also(self, other: Sample) -> Sample:
+        """These rows, then the other ones; subjects are kept where both know them."""
+        subject = None
+        if self.subject is not None and other.subject is not None:
+            subject = np.concatenate([self.subject, other.subject])
+        z = np.concatenate([self.z, other.z])
+        y = np.concatenate([self.y, other.y])
+        a = np.concatenate([self.a, other.a])
+        return Sample(z, y, a, subject)
+
+    def __len__(self) -> int:
+        return len(self.y)
 
 
 def read(
-    to_fit: Rows,
-    to_read: Rows,
+    to_fit: Sample,
+    to_read: Sample,
     *,
     target: str = "class-conditional",
     kind: str = "linear",
@@ -190,6 +208,8 @@ def read(
     smallest: int = SMALLEST,
 ) -> Reading:
     """Fit a probe of a categorical attribute on the first rows (audit) and read it on the others (test).
+
+    Rows that lack the label or the attribute are left out.
 
     Parameters
     ----------
@@ -206,8 +226,8 @@ def read(
 
 
 def read_continuous(
-    to_fit: Rows,
-    to_read: Rows,
+    to_fit: Sample,
+    to_read: Sample,
     *,
     target: str = "class-conditional",
     resamples: Resamples | None = None,
@@ -248,14 +268,14 @@ class _Known:
     a: NDArray
 
     @classmethod
-    def of(cls, given: Rows, continuous: bool = False) -> _Known:
-        z = _features(given.features)
-        y, labels = coded(given.label)
+    def of(cls, given: Sample, continuous: bool = False) -> _Known:
+        z = _features(given.z)
+        y, labels = coded(given.y)
         if continuous:
-            a: NDArray = np.asarray(given.attribute, dtype=np.float64)
+            a: NDArray = np.asarray(given.a, dtype=np.float64)
             known = ~np.isnan(a)
         else:
-            a, levels = coded(given.attribute)
+            a, levels = coded(given.a)
             known = a >= 0
             a = _named(a, levels)
         if not len(z) == len(y) == len(a):
@@ -286,7 +306,10 @@ class _Part:
         if self.guess is None:
             return resampling.concordance_draws(self.truth, self.score, here), np.full(len(counts), np.nan)
         # With two levels the second's AUC repeats the first's.
-        scored = self.levels[:1] if self.score.shape[1] == 2 else self.levels
+        if self.score.shape[1] == 2:
+            scored = self.levels[:1]
+        else:
+            scored = self.levels
         auc = np.mean([resampling.auc_draws(self.truth == k, self.score[:, k], here) for k in scored], axis=0)
         cells = resampling.tally(here, 2 * self.truth + (self.guess == self.truth), 2 * self.score.shape[1])
         cells = cells.reshape(len(counts), -1, 2)[:, list(self.levels)]
@@ -333,7 +356,8 @@ def _answer_conditional(fitting: _Known, testing: _Known, kind: str, C: float, s
     for y in sorted(set(fitting.y.tolist()) | set(testing.y.tolist())):
         f, t = fitting.where(y), testing.where(y)
         levels, small = _large(fitting.a[f], testing.a[t], smallest)
-        left_out |= {(y, a): why for a, why in small.items()}
+        for a, why in small.items():
+            left_out[(y, a)] = why
         if len(levels) < 2:
             left_out[("label", y)] = f"fewer than two attribute values of {smallest} rows"
             continue
@@ -365,12 +389,17 @@ def _answered(probe: Probe, testing: _Known, t: Ints, label: Hashable) -> _Part:
 
 
 def _log_odds(output: Floats) -> Floats:
-    rest = [logsumexp(np.delete(output, k, axis=1), axis=1) for k in range(output.shape[1])]
+    rest = []
+    for k in range(output.shape[1]):
+        rest.append(logsumexp(np.delete(output, k, axis=1), axis=1))
     return output - np.stack(rest, axis=1)
 
 
 def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing: _Known, resamples: Resamples | None) -> Reading:
-    n = resamples.n if resamples else int(testing.rows.max(initial=-1)) + 1
+    if resamples:
+        n = resamples.n
+    else:
+        n = int(testing.rows.max(initial=-1)) + 1
     if testing.rows.max(initial=-1) >= n:
         raise DataError(f"the resamples cover {n} rows and there are more test rows than that: draw resamples of all test rows")
     within = [part for part in answers.parts if part.label is not None]
@@ -379,14 +408,20 @@ def _reading(target: str, kind: str, answers: _Answers, fitting: _Known, testing
     def numbers(counts: Counts) -> Floats:
         """(b, 4): AUC and accuracy over all rows, then within label."""
         none = np.full((2, len(counts)), np.nan)
-        over_all = np.array(whole.draws(counts)) if whole else none
+        if whole:
+            over_all = np.array(whole.draws(counts))
+        else:
+            over_all = none
         if within:
             inside = np.mean([part.draws(counts) for part in within], axis=0)
         else:
             inside = none
         return np.concatenate([over_all, inside]).T
 
-    value = numbers(resampling.whole(n))[0] if n else np.full(4, np.nan)
+    if n:
+        value = numbers(resampling.whole(n))[0]
+    else:
+        value = np.full(4, np.nan)
     if resamples and answers.parts:
         draws = resamples.apply(numbers)
     else:

@@ -58,7 +58,9 @@ def replicates(tests: ArrayLike, baselines: ArrayLike, attribute: ArrayLike, alp
     step from K − 1 others has K / (K − 1) times the deviation of the model itself, and that of m test models has 1/m + 1/K times
     its variance.
     """
-    tested, pool, a = (np.asarray(each, dtype=np.float64) for each in (tests, baselines, attribute))
+    tested = np.asarray(tests, dtype=np.float64)
+    pool = np.asarray(baselines, dtype=np.float64)
+    a = np.asarray(attribute, dtype=np.float64)
     if tested.ndim != 2 or pool.ndim != 2 or a.ndim != 1 or not tested.shape[1] == pool.shape[1] == len(a):
         raise DataError(f"found profiles {tested.shape}, {pool.shape} and {a.shape}; give (m, R), (K, R) and (R,)")
     K = len(pool)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
 from rightreasons.errors import DataError, SettingError
+from rightreasons.families import refuse_bad_seed
 
 Counts = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -30,6 +31,7 @@ FEWEST_EXCHANGEABLE = 20
 
 def task_rng(seed: int, task: str) -> np.random.Generator:
     """The generator of one task, e.g. `task_rng(0, "groups test")`: the same for every model, so that all share resamples."""
+    refuse_bad_seed(seed)
     return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(task.encode())]))
 
 
@@ -88,7 +90,9 @@ def resamples(n: int, *, rng: np.random.Generator, B: int = 10_000, subject: Arr
     """Resamples of `n` rows with replacement, of whole subjects where `subject` (n,) is given (a missing one stands alone)."""
     if n < 1 or B < 1:
         raise SettingError(f"found n={n} rows and B={B} resamples; both must be at least 1")
-    unit = None if subject is None else subject_codes(subject)
+    unit = None
+    if subject is not None:
+        unit = subject_codes(subject)
     if unit is not None and len(unit) != n:
         raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject for every row")
     states = rng.integers(0, 2**64, size=(B, 4), dtype=np.uint64)
@@ -200,7 +204,10 @@ def share_interval(value: float, draws: ArrayLike, n: float, level: float = 0.95
         return bootstrap
     z2 = norm.ppf((1 + level) / 2) ** 2
     reach = z2 / (n + z2)
-    low, high = (1 - reach, 1.0) if value else (0.0, reach)
+    if value:
+        low, high = (1 - reach, 1.0)
+    else:
+        low, high = (0.0, reach)
     return replace(bootstrap, low=low, high=high)
 
 
@@ -271,7 +278,10 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     if len(values) != n:
         raise DataError(f"found {n} labels and {len(values)} attribute values; give both over the same rows")
     rows = np.arange(n)
-    subjects = rows if subject is None else subject_codes(subject)
+    if subject is None:
+        subjects = rows
+    else:
+        subjects = subject_codes(subject)
     if len(subjects) != n:
         raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject for every row")
     first = np.unique(subjects, return_index=True)[1]

@@ -144,7 +144,10 @@ def gate(
     y, a = _recoded(y, labels, directions.labels), _recoded(a, values, directions.values)
     T, counts, smaller = np.full((C, A), np.nan), np.zeros((C, A), dtype=np.int64), np.zeros((C, A), dtype=np.int64)
     for c in range(C):
-        here = y == c if directions.kind == "class-conditional" else y >= 0
+        if directions.kind == "class-conditional":
+            here = y == c
+        else:
+            here = y >= 0
         member = _one_hot(a[here], A)
         counts[c] = member.sum(axis=1)
         smaller[c] = np.minimum(counts[c], here.sum() - counts[c])
@@ -189,7 +192,10 @@ def halves(
     a, values = coded(attribute)
     group = y * len(values) + a
     known = np.flatnonzero((y >= 0) & (a >= 0))
-    unit = np.arange(len(y)) if subject is None else subject_codes(subject)
+    if subject is None:
+        unit = np.arange(len(y))
+    else:
+        unit = subject_codes(subject)
     table = np.zeros((int(unit.max(initial=-1)) + 1, max(len(labels) * len(values), 1)), dtype=np.int64)
     np.add.at(table, (unit[known], group[known]), 1)
     units = np.unique(unit[known])
@@ -267,7 +273,9 @@ def contrasts(rows: Floats, member: Bools, label_basis: Floats, rho: float) -> F
     weight = weight / ones - (1 - weight) / zeros
     raw = _corrected(weight @ rows, label_basis, rho)
     length = np.linalg.norm(raw, axis=1, keepdims=True)
-    size = np.sqrt(np.mean(rows**2)) if rows.size else 0.0
+    size = 0.0
+    if rows.size:
+        size = np.sqrt(np.mean(rows**2))
     some = both[:, None] & (length > 1e-13 * max(float(size), 1e-300))
     return np.where(some, raw / (length + EPS), 0.0)
 
@@ -386,7 +394,10 @@ def _label_directions(z: Floats, y: Ints, a: Ints, rows_of: Ints) -> Floats:
         return np.zeros((1, z.shape[1]))
     class_means = []
     for c in range(C):
-        group_means = [z[(y == c) & (a == v)].mean(axis=0) for v in range(A) if rows_of[c, v]]
+        group_means = []
+        for v in range(A):
+            if rows_of[c, v]:
+                group_means.append(z[(y == c) & (a == v)].mean(axis=0))
         class_means.append(np.mean(group_means, axis=0))
     balanced = np.stack(class_means)
     raw = balanced - (balanced.sum(axis=0) - balanced) / (C - 1)

@@ -96,8 +96,10 @@ def correlation_test(
     if kind not in ("partial", "deviation"):
         raise SettingError(f"no correlation {kind!r}; known: partial, deviation")
     a, b, given = _profiles(a, b, given)
-    left = a if given is None else residual(a, given)
-    right = b if given is None or kind == "deviation" else residual(b, given)
+    left, right = a, b
+    if given is not None:
+        left = residual(a, given)
+        right = b if kind == "deviation" else residual(b, given)
     value = float(pearson(left, right))
     if np.isnan(value):
         return NullTest(null, value, np.nan, np.nan, 0, "a profile is constant, or nothing of it is left beside the third")
@@ -139,7 +141,8 @@ def correlation_variance(x: ArrayLike, y: ArrayLike, centroids: ArrayLike) -> Fl
     for given x if y has the autocovariance that it shows. At least 1 / (R - 1): R regions are never worth more than R.
     """
     code, pairs = distance_classes(centroids)
-    first, second = (_products(np.atleast_2d(np.asarray(v, dtype=np.float64)), code, len(pairs)) for v in (x, y))
+    first = _products(np.atleast_2d(np.asarray(x, dtype=np.float64)), code, len(pairs))
+    second = _products(np.atleast_2d(np.asarray(y, dtype=np.float64)), code, len(pairs))
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.sum(first * second / pairs, axis=1) / (first[:, 0] * second[:, 0])
     variance = np.maximum(variance, 1.0 / (len(code) - 1))
@@ -194,7 +197,8 @@ def paper_draws(a: ArrayLike, y: ArrayLike, given: ArrayLike | None, *, rng: np.
 
 def torus_draws(x: ArrayLike, y: ArrayLike, cells: Sequence[int]) -> Floats:
     """Correlations of y with every shift of x around the torus of a grid, (R - 1,), all by one Fourier transform."""
-    x, y = (_unit(np.asarray(v, dtype=np.float64)).reshape(tuple(cells)) for v in (x, y))
+    x = _unit(np.asarray(x, dtype=np.float64)).reshape(tuple(cells))
+    y = _unit(np.asarray(y, dtype=np.float64)).reshape(tuple(cells))
     return np.real(np.fft.ifftn(np.conj(np.fft.fftn(x)) * np.fft.fftn(y))).reshape(-1)[1:]
 
 
@@ -244,7 +248,8 @@ def _flipped(
     x: ArrayLike, y: ArrayLike, given: ArrayLike | None, transform: Callable[[Floats], Floats], rng: np.random.Generator, B: int
 ) -> Floats:
     """Correlations (B,) of y with what `given` leaves of x after random flips of its coefficients in an orthonormal transform."""
-    first, second = (_unit(np.asarray(v, dtype=np.float64)) for v in (x, y))
+    first = _unit(np.asarray(x, dtype=np.float64))
+    second = _unit(np.asarray(y, dtype=np.float64))
     coefficients = transform(first)
     signs = rng.choice(np.array([-1.0, 1.0]), size=(B, len(first)))
     along_y = signs @ (coefficients * transform(second))
@@ -270,8 +275,13 @@ def _dutilleul(value: float, x: Floats, y: Floats, centroids: ArrayLike) -> Null
 
 def _profiles(a: ArrayLike, b: ArrayLike, given: ArrayLike | None) -> tuple[Floats, Floats, Floats | None]:
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    third = None if given is None else np.asarray(given, dtype=np.float64)
-    profiles = [first, second] if third is None else [first, second, third]
+    third = None
+    if given is not None:
+        third = np.asarray(given, dtype=np.float64)
+    if third is None:
+        profiles = [first, second]
+    else:
+        profiles = [first, second, third]
     shapes = [profile.shape for profile in profiles]
     if len(set(shapes)) != 1 or first.ndim != 1 or len(first) < 4:
         raise DataError(f"found profiles of shapes {shapes}; expected one number for each of at least 4 regions")
@@ -299,7 +309,7 @@ def _grid(places: Places, R: int, null: str) -> tuple[int, ...]:
         raise SettingError(
             f"the null {null!r} needs a whole grid: found cells={cells} for {R} regions; give cells= of every axis"
         )
-    return tuple(int(c) for c in cells)
+    return tuple(map(int, cells))
 
 
 def _generator(rng: np.random.Generator | None, null: str, B: int) -> np.random.Generator:

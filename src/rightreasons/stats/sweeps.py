@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
@@ -45,7 +46,8 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Floats:
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:
     """Spearman's rho over the last axis, x (M,) or (P, M) and y (P, M), nothing missing; NaN where either is constant."""
-    a, b = (_ranks(np.atleast_2d(v)) - (np.shape(v)[-1] + 1) / 2 for v in (x, y))
+    a = _ranks(np.atleast_2d(x)) - (np.shape(x)[-1] + 1) / 2
+    b = _ranks(np.atleast_2d(y)) - (np.shape(y)[-1] + 1) / 2
     product, norm = np.sum(a * b, axis=1), np.sqrt(np.sum(a * a, axis=1) * np.sum(b * b, axis=1))
     return np.divide(product, norm, out=np.full(len(product), np.nan), where=norm > 0)
 
@@ -105,7 +107,9 @@ class Test:
 
 def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike) -> Test:
     """Encoding (M,), disparity (M,), and disparity under P exchanges that all models share, (M, P)."""
-    e, d, drawn = (np.asarray(v, dtype=np.float64) for v in (encoding, disparity, null))
+    e = np.asarray(encoding, dtype=np.float64)
+    d = np.asarray(disparity, dtype=np.float64)
+    drawn = np.asarray(null, dtype=np.float64)
     if drawn.ndim != 2 or not len(e) == len(d) == len(drawn):
         raise DataError(f"found shapes {e.shape}, {d.shape} and {drawn.shape}; expected (M,), (M,) and (M, P)")
     kept = ~np.isnan(d) & ~np.isnan(e)
@@ -119,6 +123,16 @@ def permutation_test(encoding: ArrayLike, disparity: ArrayLike, null: ArrayLike)
         return Test(math.nan, math.nan, math.nan, n, np.full(drawn.shape[1], np.nan), reason)
     rhos = spearman(e[kept], drawn[kept])
     return Test(rho, p_value(rho, rhos) if drawn.shape[1] else math.nan, spearman_p(rho, n), n, rhos)
+
+
+def smallest_visible(null: ArrayLike, alpha: float = 0.05, power: float = 0.8) -> float:
+    """The smallest |rho| that a test with this null (P,) calls with this power; NaN without a null, 1 at most."""
+    draws = np.asarray(null, dtype=np.float64)
+    known = draws[~np.isnan(draws)]
+    if not len(known):
+        return math.nan
+    needed = float(np.quantile(np.abs(known), 1 - alpha)) + float(ndtri(power)) * float(known.std())
+    return min(1.0, needed)
 
 
 def bootstrap(encoding: ArrayLike, disparity: ArrayLike, *, rng: np.random.Generator) -> Floats:
@@ -137,12 +151,43 @@ def bootstrap(encoding: ArrayLike, disparity: ArrayLike, *, rng: np.random.Gener
     return draws
 
 
+def over_rows(encoding: ArrayLike, disparity: ArrayLike) -> Floats:
+    """Rho (B,) of the same models over resamples of the test rows: draws (M, B) of both."""
+    e, d = np.asarray(encoding, dtype=np.float64), np.asarray(disparity, dtype=np.float64)
+    if e.shape != d.shape or e.ndim != 2:
+        raise DataError(f"found draws of shapes {e.shape} and {d.shape}; expected (M, B) twice")
+    draws = np.full(e.shape[1], np.nan)
+    whole = ~(np.isnan(e) | np.isnan(d)).any(axis=0)
+    if len(e) >= FEWEST:
+        draws[whole] = rank_correlation(e[:, whole].T, d[:, whole].T)
+    return draws
+
+
 def over_floors(encoding: ArrayLike, disparity: ArrayLike, performance: ArrayLike, floors: ArrayLike) -> tuple[Floats, Floats]:
     """Rho of the models whose performance reaches each floor, and how many these are, (F,) both."""
-    e, d, auc = (np.asarray(v, dtype=np.float64) for v in (encoding, disparity, performance))
+    e = np.asarray(encoding, dtype=np.float64)
+    d = np.asarray(disparity, dtype=np.float64)
+    auc = np.asarray(performance, dtype=np.float64)
     kept = [auc >= floor for floor in np.asarray(floors, dtype=np.float64)]
     rho = [float(spearman(e[k], d[k])) if k.sum() >= FEWEST else math.nan for k in kept]
     return np.array(rho), np.array([float(k.sum()) for k in kept])
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of M models as it is compared with another: those above the floor, on one side.
+
+    Attributes
+    ----------
+    encoding, disparity : (M,)
+    replicate : (M,) names of what a repetition of the family would draw anew: seeds, or resamples of the training rows
+    draws : (B,) of its rho over resamples of the test rows, its models held; empty where there are none
+    """
+
+    encoding: Floats
+    disparity: Floats
+    replicate: tuple[str, ...]
+    draws: Floats
 
 
 @dataclass(frozen=True)
@@ -151,27 +196,110 @@ class Difference:
 
     Attributes
     ----------
-    p : by exchanging models between them, as if models of one family were independent
-    low, high : 95 % interval over models and examples, where their draws are known; it is the stricter of the two
+    p, low, high : two-sided, and 95 % interval: t with the jackknife over replicates and the test rows' bootstrap
+    replicates : how many of either family
+    reason : why there is no p
+    exchange_p : the paper's, by exchanging models between the families as if they were independent
     """
 
     value: float
     p: float
+    low: float
+    high: float
     rhos: tuple[float, float]
     n: tuple[int, int]
-    low: float = math.nan
-    high: float = math.nan
+    replicates: tuple[int, int]
+    reason: str = ""
+    exchange_p: float = math.nan
 
 
-def difference(
+def difference(first: Family, second: Family, *, same_rows: bool = True, level: float = 0.95) -> Difference:
+    """Do two families differ in rho, beyond what other replicates and other test rows would change?
+
+    Models of one seed share their batches, models of one family their training rows, and all of them the test rows, so exchanging
+    models between families (Supp. Methods, "Significance testing"; `exchange_p` here) calls equal families different. What is
+    independent are replicates: each is left out in turn, and the spread of what is left is the error of rho. That error is taken
+    to be no smaller than independent models would give, which a lucky agreement of two or three replicates could.
+
+    Parameters
+    ----------
+    same_rows : whether both were measured on the same test rows, whose resamples then are the same too
+    """
+    families = [_defined(f) for f in (first, second)]
+    sizes = (len(families[0].encoding), len(families[1].encoding))
+    if min(sizes) < FEWEST:
+        raise SettingError(f"found {sizes[0]} and {sizes[1]} models with a value; at least {FEWEST} of each are needed")
+    errors = [_over_replicates(f) for f in families]
+    rhos = (errors[0].rho, errors[1].rho)
+    value, replicates = rhos[0] - rhos[1], (errors[0].number, errors[1].number)
+    reason = ""
+    if math.isnan(value):
+        reason = "encoding or unfairness is the same for all models of a family"
+    elif min(replicates) < 2:
+        reason = "one replicate of a family: give each at least two seeds, or two resamples of its training rows"
+    if reason:
+        return Difference(value, math.nan, math.nan, math.nan, rhos, sizes, replicates, reason)
+    squared = [e.squared for e in errors]
+    rows = _squared_error_of_rows(families[0].draws, families[1].draws, same_rows)
+    # Welch and Satterthwaite; the part of the test rows has as good as infinitely many degrees of freedom.
+    total = sum(squared) + rows
+    spent = sum(s * s / (k - 1) for s, k in zip(squared, replicates, strict=True))
+    if total == 0:
+        return Difference(value, float(value == 0), value, value, rhos, sizes, replicates)
+    df = total * total / spent if spent > 0 else math.inf
+    error = math.sqrt(total)
+    reach = float(student.ppf((1 + level) / 2, df)) * error
+    p = float(2 * student.sf(abs(value) / error, df))
+    return Difference(value, p, value - reach, value + reach, rhos, sizes, replicates)
+
+
+@dataclass(frozen=True)
+class _Error:
+    """Rho of a family, its squared error over replicates, and how many these are."""
+
+    rho: float
+    squared: float
+    number: int
+
+
+def _over_replicates(family: Family) -> _Error:
+    e, d, names = family.encoding, family.disparity, np.asarray(family.replicate)
+    rho, distinct = float(spearman(e, d)), np.unique(names)
+    K = len(distinct)
+    if K < 2 or math.isnan(rho):
+        return _Error(rho, math.nan, K)
+    left = np.array([float(spearman(e[names != name], d[names != name])) for name in distinct])
+    left = left[~np.isnan(left)]
+    jackknife = (K - 1) * float(((left - left.mean()) ** 2).mean()) if len(left) > 1 else math.inf
+    independent = (1 - rho * rho) ** 2 / (len(e) - 1)
+    return _Error(rho, max(jackknife, independent), K)
+
+
+def _squared_error_of_rows(first: Floats, second: Floats, same_rows: bool) -> float:
+    """Of the difference over resamples of the test rows."""
+    if not len(first) or not len(second):
+        return 0.0
+    if same_rows and len(first) == len(second):
+        return float(np.nanvar(first - second))
+    return float(np.nanvar(first) + np.nanvar(second))
+
+
+def _defined(family: Family) -> Family:
+    """The models that have both values."""
+    known = ~(np.isnan(family.encoding) | np.isnan(family.disparity))
+    names = tuple(np.asarray(family.replicate, dtype=object)[known])
+    return Family(family.encoding[known], family.disparity[known], names, family.draws)
+
+
+def exchange_p(
     first: tuple[ArrayLike, ArrayLike],
     second: tuple[ArrayLike, ArrayLike],
     *,
     rng: np.random.Generator,
     P: int = 9_999,
     ranked: bool = True,
-) -> Difference:
-    """Do two families differ in rho? (Supp. Methods, "Significance testing when comparing ShorT across datasets".)
+) -> float:
+    """The paper's p of a difference in rho: models change families (Supp. Methods, "Significance testing").
 
     Parameters
     ----------
@@ -183,10 +311,9 @@ def difference(
     sizes = tuple(p.shape[1] for p in pairs)
     if min(sizes) < FEWEST:
         raise SettingError(f"found {sizes[0]} and {sizes[1]} models with a value; at least {FEWEST} of each are needed")
-    rhos = tuple(float(spearman(*p)) for p in pairs)
-    value = rhos[0] - rhos[1]
+    value = float(spearman(*pairs[0])) - float(spearman(*pairs[1]))
     if math.isnan(value):
-        return Difference(math.nan, math.nan, (rhos[0], rhos[1]), (sizes[0], sizes[1]))
+        return math.nan
     if ranked:
         pairs = [rankdata(p, axis=1) / p.shape[1] for p in pairs]
     pooled = np.concatenate(pairs, axis=1)
@@ -194,7 +321,7 @@ def difference(
     drawn = []
     for part in (order[:, : sizes[0]], order[:, sizes[0] :]):
         drawn.append(rank_correlation(pooled[0][part], pooled[1][part]))
-    return Difference(value, p_value(value, drawn[0] - drawn[1]), (rhos[0], rhos[1]), (sizes[0], sizes[1]))
+    return p_value(value, drawn[0] - drawn[1])
 
 
 def _defined_pairs(encoding: ArrayLike, disparity: ArrayLike) -> Floats:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from rightreasons.data.cohort import Cohort
+from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
-from rightreasons.extraction import extract, named_cohorts
+from rightreasons.extraction import extract, named_cohorts, refuse_ragged_chunks
 from rightreasons.extraction.severities import calibrate
 from rightreasons.families import refuse_unknown
 from rightreasons.findings import file_name
@@ -50,10 +51,20 @@ EVERY_ROW = 10**12  # one process extracts all rows: nothing is split
 
 def refuse_wrong_tables(file: StudyFile) -> None:
     """Refuse what a file says of references and extraction before a network is loaded."""
-    full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
+    start = None if file.model is None else file.model.start
+    if start not in (None, "fresh", "given") and not Path(str(start)).exists():
+        raise SettingError(f"start={start!r} is neither fresh nor given, and there is no such file: name the starting weights")
+    _extraction(file)
     known = {*settings_of_method(PLAIN), *References.model_fields, *DECODING}
     refuse_unknown(file.references.keywords, known, "[references]")
     refuse_wrong_types(file.references.keywords, *functions_of_method(PLAIN), where="[references]")
+
+
+def _extraction(file: StudyFile) -> dict[str, Any]:
+    """Full settings of [extract]."""
+    settings = full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
+    refuse_ragged_chunks(settings["batch"], settings["chunk"])
+    return settings
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,8 @@ class Brought:
         if (self.folder / "evidence" / "zarr.json").exists():  # before anything in the folder is changed
             Evidence.open(self.folder / "evidence").refuse_other_model(self.name, self.classifier.fingerprint)
         rows = with_roles(self.data, self.file.seed, trains=self.data.has("train"))
-        selected = select(self.file.audits, Rows(rows, named_cohorts(rows, self.file.seed), self.classifier))
+        truth = None if self.file.data is None else self.file.data.truth
+        selected = select(self.file.audits, Rows(rows, named_cohorts(rows, self.file.seed), self.classifier, truth))
         scheme = self._scheme(rows, selected)
         references = scheme.references()
         units, _ = scheme.units(scheme.drafts(references))
@@ -145,7 +157,7 @@ class Brought:
             driver=Driver(batched="auto", split_rows=EVERY_ROW),
             engine_settings={"threads": self.threads},
             threads=self.threads,
-            extraction=full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION),
+            extraction=_extraction(file),
             performance=settings_of(performance, without=("seed",)),
             brought=BroughtNetwork(self.classifier, self.unit, start or "card", refusal, compared),
         )

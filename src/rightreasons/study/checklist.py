@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,8 +66,9 @@ def _unit(study: Study, unit: str) -> Iterator[Gap]:  # noqa: C901  one entry af
     if row is None:
         status = study.status(unit)
         error = run.get("error") or {}
-        told = f"{status}: {error.get('type')}: {error.get('message')}" if status == FAILED and error else status
-        yield Gap(unit, TRAINING, f"the unit is not done ({told}); missing: {', '.join(study.missing(unit))}")
+        if status == FAILED and error:
+            status = f"{status}: {error.get('type')}: {error.get('message')}"
+        yield Gap(unit, TRAINING, f"the unit is not done ({status}); missing: {', '.join(study.missing(unit))}")
         return
     for file, what in (("model/model.safetensors", "weights"), ("model/model.json", "the model's description")):
         if not (place / file).is_file():
@@ -151,10 +151,19 @@ def _whole(study: Study, incomplete: set[str]) -> Iterator[Gap]:
         yield Gap("", INSIDE, f"no means and intervals over seeds ({SUMMARY}): run rightreasons sweep again")
         return
     summary = pd.read_parquet(study.folder / SUMMARY)
-    counted = summary[summary["metric"] == f"{INTERNAL}_{METRICS[0]}"] if len(summary) else summary
+    if len(summary):
+        counted = summary[summary["metric"] == f"{INTERNAL}_{METRICS[0]}"]
+    else:
+        counted = summary
     for key, units in study.groups().items():
-        done = sum(study.status(unit) == DONE for unit in units) if set(units) & incomplete else len(units)
-        rows = counted[_is_group(counted, key)] if len(counted) else counted
+        if set(units) & incomplete:
+            done = sum(study.status(unit) == DONE for unit in units)
+        else:
+            done = len(units)
+        if len(counted):
+            rows = counted[_is_group(counted, key)]
+        else:
+            rows = counted
         if done and (not len(rows) or int(rows["seeds"].iloc[0]) != done):
             yield Gap("", INSIDE, f"{SUMMARY} does not count the {done} seeds of {' '.join(key)}: {AGAIN}")
     yield from _over_units(study)
@@ -214,7 +223,10 @@ def _relation(study: Study, outside: set[str]) -> Iterator[Gap]:
     for name, told in asked.items():
         file = _file(study, "relations", name)
         if file.is_file():
-            units = [u for u in study.units if study.plan.units[u].regime in told.regimes and study.status(u) == DONE]
+            units = []
+            for u in study.units:
+                if study.plan.units[u].regime in told.regimes and study.status(u) == DONE:
+                    units.append(u)
             for what in _unrelated(Finding.read(file), len(units)):
                 yield Gap("", RELATED, f"[relations.{name}] does not have {what}: {AGAIN}")
 
@@ -257,9 +269,15 @@ def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
     """CCR without invariance and without sensitivity, the index from fewer probes, and a table with both and the whole."""
     units = study.plan.units.values()
     trained = {unit.regime: unit.train for unit in units if unit.method == CCR}
-    blind = [r for r, t in trained.items() if t["representation"] == t["prediction"] == 0]
+    blind = []
+    for r, t in trained.items():
+        if t["representation"] == t["prediction"] == 0:
+            blind.append(r)
     bold = [r for r, t in trained.items() if t["sensitivity"] == 0]
-    fewer = [audit for audit in _of(study, SDI) if 0 in study.plan.audits[audit].settings["weights"]]
+    fewer = []
+    for audit in _of(study, SDI):
+        if 0 in study.plan.audits[audit].settings["weights"]:
+            fewer.append(audit)
     if not blind:
         yield Gap("", ABLATED, "no CCR without the invariance term (representation = 0, prediction = 0)")
     if not bold:
@@ -304,8 +322,9 @@ def _is_group(frame: pd.DataFrame, key: tuple[str, ...]) -> pd.Series:
     return named & (frame["settings"] == ", ".join(key[2:]))
 
 
-def to_json(study: Study, gaps: list[Gap]) -> str:
+def told(study: Study, gaps: list[Gap]) -> dict[str, Any]:
+    """The checklist as plain data."""
     if not study.units:
         raise DataError(f"study {study.name!r} has no units")
-    told = {"study": study.name, "units": len(study.units), "complete": not gaps, "gaps": [vars(gap) for gap in gaps]}
-    return json.dumps({**told, "notes": notes(study)}, indent=1)
+    found = {"study": study.name, "units": len(study.units), "complete": not gaps, "gaps": [vars(gap) for gap in gaps]}
+    return {**found, "notes": notes(study)}

@@ -55,6 +55,8 @@ def external_cohorts(file: StudyFile, folder: Path) -> dict[str, Cohort]:
     found = {}
     for name, table in file.external.items():
         refuse_taken_name(name, file.cohorts)
+        if table.truth is not None:
+            raise SettingError(f"[external.{name}] has truth: it belongs into [data], whose rows the audits compare")
         rows = read_source(table, folder / f"world-{name}", file.seed, f"[external.{name}]", folder / "world")
         found[name] = rows.on("test") if rows.has("test") else rows
     return found
@@ -80,6 +82,11 @@ def read_source(table: Data, folder: Path, seed: int, where: str, first: Path | 
     if first is not None and manifest.startswith("world:"):
         return planted.read(first, manifest.removeprefix("world:"))
     refuse_unknown(keywords, [*settings_of(Cohort.read), "manifest", "world"], where)
+    if keywords.get("weight") is not None:
+        raise SettingError(
+            f"{where} weight = {keywords['weight']!r}: no audit, training or mitigation weighs rows by a column; leave it out, "
+            "and choose rows with [cohorts] balance or bias"
+        )
     refuse_wrong_types(keywords, Cohort.read, where=where)
     return Cohort.read(manifest, **keywords)
 
@@ -97,7 +104,10 @@ def training_set(name: str, table: TrainingSet, data: Cohort, folder: Path, seed
     kept = ~np.isin(np.asarray(data.splits), ("train", "val"))
     for split in ("train", "val"):
         part = data.on(split)
-        scaled = keywords if split == "train" else _scaled(keywords, len(part) / len(data.on("train")))
+        if split == "train":
+            scaled = keywords
+        else:
+            scaled = _scaled(keywords, len(part) / len(data.on("train")))
         rows = getattr(part, how)(rng=task_rng(seed, f"cohort {name} {split}"), **scaled)
         kept |= np.isin(data.id, rows.id)
     return data.select(kept, name=name)
@@ -119,7 +129,10 @@ def _scaled(keywords: Mapping[str, Any], share: float) -> dict[str, Any]:
 def planned(cohort: Cohort, folder: Path, external: bool) -> CohortPlan:
     """A cohort as plan.json describes it."""
     root, home = cohort.root.absolute(), folder.absolute()
-    sizes = {} if cohort.splits is None else {str(name): int((cohort.splits == name).sum()) for name in np.unique(cohort.splits)}
+    sizes: dict[str, int] = {}
+    if cohort.splits is not None:
+        for name in np.unique(cohort.splits):
+            sizes[str(name)] = int((cohort.splits == name).sum())
     return CohortPlan(
         rows=len(cohort),
         splits=sizes,

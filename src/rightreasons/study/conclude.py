@@ -22,7 +22,7 @@ from rightreasons.measurements import scalars
 from rightreasons.report import report
 from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import task_rng
-from rightreasons.study import curves, over_models, panels
+from rightreasons.study import curves, over_models, panels, preflight
 from rightreasons.study.curves import Concluded
 from rightreasons.study.data_sheet import sheet_of_study
 from rightreasons.study.folder import CONCLUDED, DONE, TIME, Study, Unmeasured, save_findings, write_table
@@ -63,21 +63,27 @@ def conclude(study: Study) -> list[Finding]:
     write_table(summarise(study), study.folder / SUMMARY)
     done = [unit for unit in study.units if study.status(unit) == DONE]
     made_from = _made_from(study, done)
-    before = read_json(study.folder / CONCLUDED) if (study.folder / CONCLUDED).exists() else {"made_from": "", "files": []}
+    if (study.folder / CONCLUDED).exists():
+        before = read_json(study.folder / CONCLUDED)
+    else:
+        before = {"made_from": "", "files": []}
     files = [study.folder / "findings" / name for name in before["files"]]
     if before["made_from"] == made_from and all(file.exists() for file in (*files, study.folder / PAGE)):
         return [Finding.read(file) for file in files]
     concluded = _concluded(study, set(done))
+    cards = preflight.cards_of(study, concluded, study.groups())
+    concluded = preflight.guarded_cases(concluded, cards)
     estimates = curves.estimates(study, concluded)
     write_table(estimates, study.folder / ESTIMATES)
     findings = [
         *over_models.findings(study, estimates),
+        *_across(study, concluded),
         *(case.finding for case in concluded),
         *elsewhere(study),
         *curves.findings(study, estimates),
     ]
     if findings:
-        sheet = sheet_of_study(study, _trained_on(study, concluded))
+        sheet = sheet_of_study(study, _trained_on(study, concluded)).model_copy(update={"preflight": tuple(cards.values())})
         sheet.save(study.folder)
         report(findings, study.folder / PAGE, title=_title(study, done), subtitle=_subtitle(study), sheet=sheet)
     save_findings(findings, study.folder, made_from)
@@ -86,7 +92,9 @@ def conclude(study: Study) -> list[Finding]:
 
 def _made_from(study: Study, done: list[str]) -> str:
     plan = study.plan
-    over = {kind: {name: one.model_dump() for name, one in getattr(plan, kind).items()} for kind in over_models.KINDS}
+    over = {}
+    for kind in over_models.KINDS:
+        over[kind] = {name: one.model_dump() for name, one in getattr(plan, kind).items()}
     drawn = {name: one.model_dump() for name, one in plan.curves.items()}
     deciding = [done, plan.measured, plan.name, drawn, plan.references, over, plan.depth, plan.title]
     return hashlib.blake2b(json.dumps(deciding).encode(), digest_size=16).hexdigest()
@@ -99,7 +107,9 @@ def _title(study: Study, done: list[str]) -> str:
 
 
 def _subtitle(study: Study) -> str:
-    return study.plan.subtitle if study.plan.brought else "Each finding is about models that differ in the seed alone."
+    if study.plan.brought:
+        return study.plan.subtitle
+    return "Each finding is about models that differ in the seed alone."
 
 
 # ---- one finding ---------------------------------------------------------------------------------------------------------
@@ -111,11 +121,31 @@ def _concluded(study: Study, done: set[str]) -> list[Concluded]:
     for name, audit in study.plan.audits.items():
         about = cases(study.plan, name, groups)
         for group, members in about.items():
-            finished = {role: [unit for unit in units if unit in done] for role, units in members.items()}
+            finished = {}
+            for role, units in members.items():
+                finished[role] = [unit for unit in units if unit in done]
             if finished[audit.subject]:
                 found.append(_case(study, name, group, finished, members.get(panels.PANEL, ())))
         if study.plan.brought and not about:
             found.append(_without_models(study, name, groups))
+    return found
+
+
+def _across(study: Study, concluded: Sequence[Concluded]) -> list[Finding]:
+    """Of every audit of families: what it says over those of one architecture, where there are several."""
+    found = []
+    for name, audit in study.plan.audits.items():
+        module = families.member("audits", audit.method)
+        by_architecture: dict[str, dict[str, Any]] = {}
+        for case in concluded:
+            if case.audit == name and case.result is not None:
+                by_architecture.setdefault(case.group[0], {})[" ".join(case.group[1:])] = case.result
+        for architecture, results in by_architecture.items():
+            if len(results) > 1 and hasattr(module, "across"):
+                rng = task_rng(study.plan.seed, f"{audit.method} across")
+                said: Finding = module.across(results, name=f"{name}-{architecture}-families", rng=rng)
+                model = f"{said.model} of {architecture}" if said.model else ""
+                found.append(said.model_copy(update={"model": model, "seed": study.plan.seed, "settings": audit.settings}))
     return found
 
 
@@ -129,9 +159,14 @@ def _without_models(study: Study, name: str, groups: Mapping[Group, list[str]]) 
 
 def _minutes(study: Study) -> str:
     """How long the models that are not trained would take, by what a reference model took."""
-    seconds = [study.run(unit).get("times", {}).get("train") for unit in study.units if unit != study.plan.brought]
+    seconds = []
+    for unit in study.units:
+        if unit != study.plan.brought:
+            seconds.append(study.run(unit).get("times", {}).get("train"))
     known = [each for each in seconds if each]
-    return f"a reference model took {duration(sum(known) / len(known))}" if known else ""
+    if not known:
+        return ""
+    return f"a reference model took {duration(sum(known) / len(known))}"
 
 
 def _trained_on(study: Study, concluded: list[Concluded]) -> dict[str, str]:
@@ -150,12 +185,15 @@ def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]],
     module, tested = families.member("audits", audit.method), units[audit.subject]
     measured, lacking = _measured(study, name, units)
     if audit.subject not in measured:
-        before = [lacking[role] for role in lacking if study.plan.brought and role != audit.subject]
+        before = []
+        for role in lacking:
+            if study.plan.brought and role != audit.subject:
+                before.append(lacking[role])
         reason = "; ".join(filter(None, [*before, lacking[audit.subject]]))
         return Concluded(name, group, _not_run(study, name, group, tested, reason, _lacks(study, name, tested)), {})
     settings = families.accepted(module.conclude, study.settings(name)) | panels.freeze(study, name, group, panel, measured)
 
-    def concluded(of: list[Any]) -> Finding:
+    def concluded(of: list[Any]) -> tuple[Finding, Any]:
         began = time.perf_counter()
         rng = task_rng(study.plan.seed, f"{audit.method} conclude")
         result = module.conclude({**measured, audit.subject: of}, rng=rng, **settings)
@@ -172,13 +210,15 @@ def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]],
             context = replace(context, n_rows=len(view), n_subjects=subjects_of(view))
         finding: Finding = replace(result, context=context).finding()
         seconds = time.perf_counter() - began + sum(study.run(unit).get("measured", {}).get(name, 0.0) for unit in tested)
-        return finding.model_copy(update={"seconds": seconds})
+        return finding.model_copy(update={"seconds": seconds}), result
 
     try:
-        finding = concluded(measured[audit.subject])
+        finding, result = concluded(measured[audit.subject])
         if audit.is_about_a_family:
-            return Concluded(name, group, finding, {})
-        alone = {u: concluded([m]) if len(tested) > 1 else finding for u, m in zip(tested, measured[TEST], strict=True)}
+            return Concluded(name, group, finding, {}, result)
+        alone = {}
+        for u, m in zip(tested, measured[TEST], strict=True):
+            alone[u] = concluded([m])[0] if len(tested) > 1 else finding
     except (NotRun, EvidenceError) as error:  # of a role that it cannot do without: why there is none
         reasons = [*(reason for reason in lacking.values() if reason), str(error)]
         lacks = getattr(error, "lacks", "")
@@ -215,7 +255,9 @@ def _not_run(study: Study, name: str, group: Group, tested: list[str], reason: s
 
 
 def _finding_name(study: Study, name: str, group: Group) -> str:
-    return name if study.plan.brought else "-".join((name, *group))
+    if study.plan.brought:
+        return name
+    return "-".join((name, *group))
 
 
 def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -241,7 +283,9 @@ def _why_none(study: Study, audit: AuditPlan, role: str) -> str:
     """Why a role that has models in the plan has none that is finished."""
     regimes = audit.roles.get(role, {}).get("regime", [])
     for unit, planned in study.plan.units.items():
-        error = study.run(unit).get("error") if planned.regime in regimes else None
+        error = None
+        if planned.regime in regimes:
+            error = study.run(unit).get("error")
         if error:
             return f"no {role} model: {error['message']}"
     return f"no finished {role} model (regime {' or '.join(regimes)})"
@@ -251,15 +295,21 @@ def _with_seeds(found: Finding, units: list[str], measured: list[Any], verdicts:
     """The finding with a table of its models, unless the audit has one, and a check that no seed says otherwise."""
     checks, exhibits = found.checks, found.exhibits
     if found.verdict is not None:
-        said = {verdict: [u for u, v in zip(units, verdicts) if v == verdict] for verdict in dict.fromkeys(verdicts)}
+        said = {}
+        for verdict in dict.fromkeys(verdicts):
+            said[verdict] = [u for u, v in zip(units, verdicts) if v == verdict]
         note = "; ".join(f"{verdict}: {', '.join(who)}" for verdict, who in said.items())
         same = set(verdicts) == {found.verdict}
         checks = (*checks, Check(name="every seed on its own gives this verdict", passed=same, note="" if same else note))
     numbers = [_intervals(m) for m in measured]
     if numbers[0] and not any(e.title == BY_MODEL for e in exhibits):
         names = tuple(numbers[0])
-        rows = [[unit, *(row[name] for name in names)] for unit, row in zip(units, numbers, strict=True)]
-        over = [over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64)) for name in names]
+        rows = []
+        for unit, row in zip(units, numbers, strict=True):
+            rows.append([unit, *(row[name] for name in names)])
+        over = []
+        for name in names:
+            over.append(over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64)))
         rows.append(["mean over seeds", *(Cell.of(i) for i in over)])
         caption = "Each model with its own interval; the last row is the mean over models with its t interval."
         exhibits = (*exhibits, Table(title=BY_MODEL, caption=caption, columns=("model", *names), rows=rows))
@@ -293,7 +343,10 @@ def elsewhere(study: Study) -> list[Finding]:
     """
     if not study.plan.brought or not study.plan.external or study.status(study.plan.brought) != DONE:
         return []
-    alone = [method for method in families.members("audits") if _reads_outputs_alone(method)]
+    alone = []
+    for method in families.members("audits"):
+        if _reads_outputs_alone(method):
+            alone.append(method)
     found = []
     for name in study.plan.external:
         said = study.evidence(study.plan.brought)

@@ -24,6 +24,10 @@ from rightreasons.study.roles import TEST
 NAMES = ("regime", "architecture")  # what units may be compared by beside the axes; their values have no order
 AXIS = "axis_"  # how columns that hold axes begin in estimates.parquet
 FEWEST_LEVELS = 3  # for a rank correlation
+OF_ESTIMATES = ("group", "value", "low", "high", "p", "level", "n", "unit", "row", "reason")
+"""Columns of estimates.parquet that are fields of an estimate."""
+FIXED = ("audit", "architecture", "regime", "model", "seed", "estimate", "headline", "value", "low", "high")
+"""Columns of estimates.parquet where no audit has concluded yet."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Concluded:
     group: tuple[str, ...]
     finding: Finding
     alone: Mapping[str, Finding]
+    result: Any = None  # of a family of models, which others of its kind are compared with
 
 
 def read(name: str, table: Curve, axes: Mapping[str, Sequence[Any]]) -> CurvePlan:
@@ -52,27 +57,19 @@ def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
     """
     rows, groups = [], study.groups()
     for case in concluded:
+        named = _named(study, case.group, groups.get(case.group, []))
         for model, finding in {"": case.finding, **case.alone}.items():
-            told = study.plan.units[model] if model else None
+            seed = study.plan.units[model].seed if model else None
             for number, estimate in enumerate(finding.estimates):
-                rows.append(
-                    {
-                        "audit": case.audit,
-                        **_named(study, case.group, groups.get(case.group, [])),
-                        "model": model,
-                        "seed": told.seed if told else None,
-                        "estimate": estimate.name,
-                        "headline": number == 0,
-                        **{
-                            key: getattr(estimate, key)
-                            for key in ("group", "value", "low", "high", "p", "level", "n", "unit", "row", "reason")
-                        },
-                        "verdict": finding.verdict,
-                    }
-                )
-    fixed = ["audit", "architecture", "regime", "model", "seed", "estimate", "headline", "value", "low", "high"]
-    frame = pd.DataFrame(rows, columns=None if rows else fixed)
-    return frame.astype({key: "float64" for key in ("seed", "value", "low", "high", "p", "n") if key in frame})
+                row = {"audit": case.audit, **named, "model": model, "seed": seed}
+                row |= {"estimate": estimate.name, "headline": number == 0}
+                for key in OF_ESTIMATES:
+                    row[key] = getattr(estimate, key)
+                row["verdict"] = finding.verdict
+                rows.append(row)
+    if not rows:
+        return pd.DataFrame(columns=FIXED).astype(dict.fromkeys(("seed", "value", "low", "high"), "float64"))
+    return pd.DataFrame(rows).astype(dict.fromkeys(("seed", "value", "low", "high", "p", "n"), "float64"))
 
 
 def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
@@ -92,8 +89,13 @@ def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
 
 def _named(study: Study, group: tuple[str, ...], units: list[str]) -> dict[str, Any]:
     """Architecture, regime and axes of a case; a family of models has no axes."""
+    named = {"architecture": group[0], "regime": group[1]}
     axes = study.plan.units[units[0]].axes if units else {}
-    return {"architecture": group[0], "regime": group[1], **{f"{AXIS}{key}": axes.get(key) for key in study.plan.axes}}
+    return named | _axes_columns(study, axes)
+
+
+def _axes_columns(study: Study, axes: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{AXIS}{key}": axes.get(key) for key in study.plan.axes}
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,14 @@ def points(study: Study, frame: pd.DataFrame, y: str) -> Points:
     if audit in study.plan.audits:
         module = families.member("audits", study.plan.audits[audit].method)
         rows = frame[(frame["audit"] == audit) & (frame["model"] != "") & ~frame["regime"].isin(list(study.plan.references))]
-        rows = rows[rows["estimate"] == name.strip()] if name else rows[rows["headline"].astype(bool)]
-        what = f"{audit}: {' or '.join(dict.fromkeys(rows['estimate']))}" if len(rows) else y
+        if name:
+            rows = rows[rows["estimate"] == name.strip()]
+        else:
+            rows = rows[rows["headline"].astype(bool)]
+        if len(rows):
+            what = f"{audit}: {' or '.join(dict.fromkeys(rows['estimate']))}"
+        else:
+            what = y
         if not len(rows):
             return Points(what, module.ROW, "", rows)
         units = rows["unit"].unique().tolist()
@@ -130,35 +138,40 @@ def _column(study: Study, y: str) -> pd.DataFrame:
     for unit, told in study.plan.units.items():
         if told.regime in study.plan.references or told.train.get("target") or table.loc[unit, "status"] != DONE:
             continue
-        axes = {f"{AXIS}{key}": told.axes.get(key) for key in study.plan.axes}
-        values = {
-            key: table.loc[unit].get(column, np.nan) for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high"))
-        }
-        named = {"model": unit, **{key: getattr(told, key) for key in ("architecture", "regime", "seed")}}
-        rows.append({**named, **axes, **values})
+        row = {"model": unit, "architecture": told.architecture, "regime": told.regime, "seed": told.seed}
+        row |= _axes_columns(study, told.axes)
+        for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high")):
+            row[key] = table.loc[unit].get(column, np.nan)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _finding(study: Study, name: str, y: str, x: str, points: Points) -> Finding | None:
     """The finding of one curve; None where no two values of `x` have a number."""
     column = x if x in NAMES else f"{AXIS}{x}"
-    frame = points.frame[points.frame[column].notna()] if column in points.frame else points.frame[:0]
-    levels = _levels(study, x, frame[column].unique().tolist() if len(frame) else [])
+    frame, levels = points.frame[:0], []
+    if column in points.frame:
+        frame = points.frame[points.frame[column].notna()]
+        levels = _levels(study, x, frame[column].unique().tolist())
     if len(levels) < 2 or not frame["value"].notna().any():
-        if name in {f"curves-{asked}" for asked in study.plan.curves}:
+        if name.removeprefix("curves-") in study.plan.curves:
             return Finding(
                 name=name, audit="curves", question=f"How does {y} change with {x}?", row=points.row,
                 not_run=f"fewer than two values of {x} have a number {y!r}: no finished unit has it, or it has another name",
             )  # fmt: skip
         return None
-    series = {key: {level: _over(part[part[column] == level]) for level in levels} for key, part in _series(study, frame, x)}
+    series, trends = {}, []
+    for key, part in _series(study, frame, x):
+        series[key] = {level: _over(part[part[column] == level]) for level in levels}
+        if x not in NAMES:
+            trends.append(_trend(key, x, list(series[key].values()), points.row))
     return Finding(
         name=name,
         audit="curves",
         question=f"How does {points.what} change with {x}?",
         row=points.row,
         sentence=_sentence(points.what, x, levels, series),
-        estimates=() if x in NAMES else tuple(_trend(key, x, list(line.values()), points.row) for key, line in series.items()),
+        estimates=trends,
         exhibits=tuple(_exhibits(points, x, levels, series, frame, column)),
         model=", ".join(series),
         settings={"y": y, "x": x},
@@ -187,11 +200,17 @@ def _over(rows: pd.DataFrame) -> Interval:
 
 def _series(study: Study, frame: pd.DataFrame, x: str) -> Iterable[tuple[str, pd.DataFrame]]:
     """Lines: units that are equal in all but x and the seed, called by what they differ in."""
-    keys = [key for key in (*NAMES, *(f"{AXIS}{axis}" for axis in study.plan.axes)) if key not in (x, f"{AXIS}{x}")]
+    keys = []
+    for key in (*NAMES, *(f"{AXIS}{axis}" for axis in study.plan.axes)):
+        if key not in (x, f"{AXIS}{x}"):
+            keys.append(key)
     text = frame[keys].astype(object).where(frame[keys].notna(), "").astype(str)
     varying = [key for key in keys if text[key].nunique() > 1] or [key for key in keys if key in NAMES]
     for values, rows in text.groupby(varying, sort=False):  # a tuple of values, also of a single key
-        shown = [v if key in NAMES else f"{key.removeprefix(AXIS)}={v}" for key, v in zip(varying, values, strict=True) if v]
+        shown = []
+        for key, v in zip(varying, values, strict=True):
+            if v:
+                shown.append(v if key in NAMES else f"{key.removeprefix(AXIS)}={v}")
         yield " ".join(map(str, shown)), frame.loc[rows.index]
 
 
@@ -200,11 +219,16 @@ def _series(study: Study, frame: pd.DataFrame, x: str) -> Iterable[tuple[str, pd
 
 def _sentence(what: str, x: str, levels: list[Any], series: Mapping[str, Line]) -> str:
     name, line = next(iter(series.items()))
-    known = [(level, line[level].value) for level in levels if np.isfinite(line[level].value)]
+    known = []
+    for level in levels:
+        if np.isfinite(line[level].value):
+            known.append((level, line[level].value))
     if len(known) < 2:
         return f"{what} against {x}: too few defined values to say how it changes."
     (first, low), (last, high) = known[0], known[-1]
-    more = "" if len(series) == 1 else f" {len(series) - 1} further lines are below."
+    more = ""
+    if len(series) != 1:
+        more = f" {len(series) - 1} further lines are below."
     if x in NAMES:
         top, bottom = max(known, key=lambda pair: pair[1]), min(known, key=lambda pair: pair[1])
         return f"{what} is largest for {top[0]} ({top[1]:.3f}) and smallest for {bottom[0]} ({bottom[1]:.3f}) ({name}).{more}"
@@ -230,48 +254,42 @@ def _exhibits(
     points: Points, x: str, levels: list[Any], series: Mapping[str, Line], frame: pd.DataFrame, column: str
 ) -> Iterable[Exhibit]:
     seeds = int(frame.groupby(column, sort=False).size().max())
-    caption = (
-        "Mean over seeds with its t interval." if seeds > len(series) else "Each model with its own interval."
-    ) + " Lines that lie within each other's intervals are not told apart by these models."
-    parts = {
-        part: {key: [getattr(line[level], part) for level in levels] for key, line in series.items()}
-        for part in ("value", "low", "high")
-    }
+    whose = "Mean over seeds with its t interval." if seeds > len(series) else "Each model with its own interval."
+    caption = f"{whose} These models do not tell apart lines that lie within each other's intervals."
+    lines = {key: list(line.values()) for key, line in series.items()}
     if x in NAMES:
-        yield Bars(
-            title=f"{points.what} by {x}", caption=caption, labels=levels, series=parts["value"], low=parts["low"],
-            high=parts["high"], value_label=points.unit,
-        )  # fmt: skip
+        yield Bars(title=f"{points.what} by {x}", caption=caption, labels=levels, series=lines, value_label=points.unit)
     else:
         numbers = all(isinstance(level, int | float) for level in levels)
-        lines = {key: {"y": parts["value"][key], "low": parts["low"][key], "high": parts["high"][key]} for key in series}
         yield Curves(
-            title=f"{points.what} against {x}", caption=caption, x=levels if numbers else [str(level) for level in levels],
+            title=f"{points.what} against {x}", caption=caption, x=levels if numbers else list(map(str, levels)),
             series=lines, x_label=x, y_label=points.unit,
         )  # fmt: skip
     if len(series) > 1:
         yield Heatmap(
             title=f"{points.what} at a glance", caption="Means over seeds; the intervals are in the table below.",
-            **{name: list(parts[part].values()) for name, part in (("values", "value"), ("low", "low"), ("high", "high"))},
+            values=list(lines.values()),
             row_labels=list(series), col_labels=levels, col_title=x, value_label=points.unit,
         )  # fmt: skip
-    rows = [
-        [key, *(Cell(value=i.value, low=i.low, high=i.high, reason=i.reason) for i in line.values())]
-        for key, line in series.items()
-    ]
-    yield Table(
-        title=f"{points.what}, numbers", caption=caption, columns=("", *(f"{x} = {level}" for level in levels)), rows=rows
-    )
-    yield Table(
+    rows = [[key, *map(Cell.of, line)] for key, line in lines.items()]
+    columns = ["", *(f"{x} = {level}" for level in levels)]
+    yield Table(title=f"{points.what}, numbers", caption=caption, columns=columns, rows=rows)
+    yield _every_model(frame, x, column)
+
+
+def _every_model(frame: pd.DataFrame, x: str, column: str) -> Table:
+    columns, named = ["architecture", "regime"], ["architecture", "regime"]
+    if x not in NAMES:
+        columns.append(x)
+        named.append(column)
+    rows = []
+    for row in frame.to_dict("records"):
+        seed = row.get("seed")
+        value = Cell(value=row["value"], low=row["low"], high=row["high"], reason=row.get("reason") or "")
+        rows.append([*(row[key] for key in named), None if seed is None or seed != seed else int(seed), value])
+    return Table(
         title="Every model",
-        caption="One row a model: how far seeds of equal settings lie apart.",
-        columns=("architecture", "regime", *((x,) if x not in NAMES else ()), "seed", "value"),
-        rows=[_one_model(row, x, column) for row in frame.to_dict("records")],
+        caption="Each row is one model: how far apart do seeds with the same settings lie?",
+        columns=[*columns, "seed", "value"],
+        rows=rows,
     )
-
-
-def _one_model(row: Mapping[Any, Any], x: str, column: str) -> list[Any]:
-    seed = row.get("seed")
-    named = [row["architecture"], row["regime"], *((row[column],) if x not in NAMES else ())]
-    value = Cell(value=row["value"], low=row["low"], high=row["high"], reason=row.get("reason") or "")
-    return [*named, None if seed is None or seed != seed else int(seed), value]

@@ -12,6 +12,7 @@ from rightreasons.case import Sheet
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Estimate, Table
+from rightreasons.stats.correlation import cramers_v
 from rightreasons.study.folder import Study
 from rightreasons.study.plan import DATA
 
@@ -31,7 +32,10 @@ def sheet_of(
     fingerprints : of the rows; they read every image, so a study gives those that its plan has
     """
     parts = _parts(cohort, external or {})
-    known = imbalance(cohort) if trained and cohort.has("train") else ()
+    if trained and cohort.has("train"):
+        known = imbalance(cohort)
+    else:
+        known = ()
     made = {
         "cohort": cohort.name,
         **({f"rows of {name}": rows.fingerprint for name, rows in parts.items()} if fingerprints else {}),
@@ -58,7 +62,10 @@ def sheet_of_study(study: Study, trained_on: Mapping[str, str]) -> Sheet:
     text = file.read_text() if file.is_file() else ""
     if plan.brought:
         evidence = study.evidence(plan.brought)
-        rows = study.held.data if study.held.data is not None else study.cohort(DATA)
+        if study.held.data is not None:
+            rows = study.held.data
+        else:
+            rows = study.cohort(DATA)
         external = {name: study.cohort(name) for name in plan.external}
         facts = {"seed": str(plan.seed), "depth": plan.depth}
         is_known = rows.has("train")
@@ -70,7 +77,8 @@ def sheet_of_study(study: Study, trained_on: Mapping[str, str]) -> Sheet:
         base = sheet_of(study.cohort(DATA), command=plan.command, study=text, facts=facts)
     else:
         facts = {"seed": str(plan.seed), **{key: value for key, value in plan.code.items() if value}}
-        facts |= {f"rows of {name}": cohort.hash for name, cohort in plan.cohorts.items()}
+        for name, cohort in plan.cohorts.items():
+            facts[f"rows of {name}"] = cohort.hash
         command = shlex.join(["rightreasons", "sweep", str(study.folder)])
         base = sheet_of(study.cohort(DATA), command=command, study=text, facts=facts, fingerprints=False)
     cohorts = {name: study.cohort(name) for name in dict.fromkeys(trained_on.values())}
@@ -96,12 +104,19 @@ def _groups(parts: Mapping[str, Cohort], name: str) -> Table:
             here = cohort.label == code
             if numeric:
                 values = a.values[here & a.present]
-                spread = (float(values.mean()), float(values.std())) if len(values) else (None, None)
-                rows.append((part, str(label), int(here.sum()), *spread))
+                mean, deviation = None, None
+                if len(values):
+                    mean, deviation = float(values.mean()), float(values.std())
+                rows.append((part, str(label), int(here.sum()), mean, deviation))
             else:
-                rows.append((part, str(label), *(int((here & (a.values == k)).sum()) for k in range(len(a.levels)))))
-    told = ("n", "mean", "standard deviation") if numeric else [f"{name} = {level}" for level in of.attribute(name).levels]
-    columns = ("rows", of.label_name or "label", *told)
+                counts = np.bincount(a.values[here & a.present].astype(int), minlength=len(a.levels))
+                rows.append((part, str(label), *counts.tolist()))
+    columns = ["rows", of.label_name or "label"]
+    if numeric:
+        columns += ["n", "mean", "standard deviation"]
+    else:
+        for level in of.attribute(name).levels:
+            columns.append(f"{name} = {level}")
     return Table(
         title=f"{of.label_name or 'label'} by {name}",
         caption="Numbers of images. Groups that are small make wide intervals, and groups that are empty cannot be judged.",
@@ -113,9 +128,15 @@ def _groups(parts: Mapping[str, Cohort], name: str) -> Table:
 def _left_out(parts: Mapping[str, Cohort], evidence: Evidence | None) -> Table:
     rows: list[tuple[str | int | None, ...]] = []
     for part, cohort in parts.items():
-        lacking = [int((~cohort.attribute(name).present).sum()) for name in cohort.attributes]
-        seen = evidence.on(part).left_out if evidence is not None and part in evidence.cohorts else None
-        subjects = None if cohort.subject is None else len(np.unique(cohort.subject))
+        lacking = []
+        for name in cohort.attributes:
+            lacking.append(int((~cohort.attribute(name).present).sum()))
+        seen = None
+        if evidence is not None and part in evidence.cohorts:
+            seen = evidence.on(part).left_out
+        subjects = None
+        if cohort.subject is not None:
+            subjects = len(np.unique(cohort.subject))
         rows.append((part, len(cohort), subjects, int((cohort.label < 0).sum()), *lacking, seen))
     names = next(iter(parts.values())).attributes
     return Table(
@@ -145,18 +166,6 @@ def association(rows: Cohort, name: str) -> Estimate:
     if len(np.unique(label)) > 1 and len(np.unique(values)) > 1:
         value, reason = (_ratio(label, values) if a.kind == "continuous" else cramers_v(label, values)), ""
     return Estimate(name=name, value=value, n=int(known.sum()), row="behaviour", note="in the training rows", reason=reason)
-
-
-def cramers_v(one: np.ndarray, other: np.ndarray) -> float:
-    """Bias-corrected Cramér's V (Bergsma 2013) of two columns of codes: 0 is no association, 1 a full one."""
-    rows, columns = (np.unique(column, return_inverse=True)[1] for column in (one, other))
-    table = np.zeros((rows.max() + 1, columns.max() + 1))
-    np.add.at(table, (rows, columns), 1)
-    n, (r, k) = table.sum(), table.shape
-    expected = table.sum(axis=1, keepdims=True) @ table.sum(axis=0, keepdims=True) / n
-    phi = max(0.0, float(((table - expected) ** 2 / expected).sum() / n) - (r - 1) * (k - 1) / (n - 1))
-    least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
-    return min(1.0, math.sqrt(phi / least)) if least > 0 else math.nan
 
 
 def _ratio(label: np.ndarray, values: np.ndarray) -> float:

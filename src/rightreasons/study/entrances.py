@@ -15,6 +15,10 @@ from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
 from rightreasons.study.file import DEPTHS, Depth, StudyFile, naming, read
+from rightreasons.study.keywords import refuse_wrong_types
+from rightreasons.study.plan import DATA
+from rightreasons.study.preflight import checked, halving, lines
+from rightreasons.trust import named_in_the_call, trusting
 
 if TYPE_CHECKING:
     from rightreasons.data.cohort import Cohort
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from rightreasons.study.brought import Brought
 
 
-def audit_all(
+def audit_all(  # noqa: PLR0913  each keyword is a documented setting
     what: Models | Classifier | str | os.PathLike[str],
     cohort: Cohort | None = None,
     *,
@@ -32,6 +36,7 @@ def audit_all(
     out: str | os.PathLike[str] | None = None,
     depth: Depth | None = None,
     say: Callable[[str], None] = print,
+    trust: str | Sequence[str] = (),
     **more: Any,
 ) -> list[Finding]:
     """Everything that the data allow, as findings; what cannot run is a finding that says why.
@@ -43,12 +48,27 @@ def audit_all(
     audits : which ones; all by default
     settings : audit → its settings
     depth : "quick" trains nothing but probes; "usual" trains the reference models; "full" trains four of each, and families
+    trust : modules of your own that a study.toml or a saved model names and whose code may run; no file can say so itself
     more : of a classifier, see `audit_classifier`
     """
+    given = {"audits": audits, "settings": settings, "depth": depth, "say": say}
+    with trusting(trust), named_in_the_call(*(audits or ())):
+        return _audit_all(what, cohort, out, given, seed, more)
+
+
+def _audit_all(
+    what: Models | Classifier | str | os.PathLike[str],
+    cohort: Cohort | None,
+    out: str | os.PathLike[str] | None,
+    given: Mapping[str, Any],
+    seed: int,
+    more: Mapping[str, Any],
+) -> list[Finding]:
+    audits, settings, depth, say = (given[key] for key in ("audits", "settings", "depth", "say"))
     if isinstance(what, Evidence | Mapping):
         if cohort is not None or out is not None or more:
             raise SettingError("with evidence there is nothing to extract or train: leave out cohort=, out= and the like")
-        return audit_evidence(what, audits=audits, seed=seed, settings=settings)
+        return checked(audit_evidence(what, audits=audits, seed=seed, settings=settings), what)[0]
     if isinstance(what, str | os.PathLike):
         if cohort is not None or audits is not None or settings or more:
             raise SettingError("a study.toml says what is audited and how: leave out all but out= and depth=")
@@ -183,6 +203,9 @@ def classifier_of(file: StudyFile) -> Classifier:
         raise SettingError(
             "[model] has no model: timm:NAME, torchvision:NAME, … , package.module:factory, or a folder that train wrote"
         )
+    from rightreasons.models.classifier import Classifier
+
+    refuse_wrong_types(table.keywords, Classifier.load, where="[model]")
     return opened_or_loaded(table.model, table.keywords)
 
 
@@ -196,7 +219,7 @@ def opened_or_loaded(spec: str, settings: Mapping[str, Any], spelled: Callable[[
     from rightreasons.models.classifier import Classifier
 
     if not is_saved_model(spec):
-        return Classifier.load(spec, **settings)
+        return Classifier.load(spec, **settings, trust=())  # a file cannot trust its own code
     if settings:
         raise SettingError(f"{spec} is a saved model and has its own settings: leave out {', '.join(map(spelled, settings))}")
     opened = Classifier.open(spec)
@@ -215,9 +238,19 @@ def command_line(folder: Path) -> str:
 
 
 def _audit(brought: Brought, say: Callable[[str], None]) -> list[Finding]:
+    from rightreasons.study.first_look import first_look
     from rightreasons.study.sweep import run
 
     study = brought.study()
+    for name, what in (brought.classifier.card.get("resampled") or {}).items():
+        say(f"{name} of the checkpoint was resampled {what}, as timm does")
+    look = first_look(brought.classifier, study.cohort(DATA), brought.file.extract)
+    if look is not None:
+        halved = halving(brought.data, brought.file.seed)
+        look = look.model_copy(update={"warnings": (*look.warnings, *halved), "splits": dict(study.plan.cohorts[DATA].splits)})
+        for line in lines(look):
+            say(line)
+    study.held.first_look = look
     return run(study, say=say).concluded()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +18,17 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from rightreasons import files
 from rightreasons.errors import SettingError
 from rightreasons.families import suggest
 from rightreasons.files import write
+from rightreasons.study.safe import refuse_unsafe
 
 Depth: TypeAlias = Literal["quick", "usual", "full"]
 DEPTHS: tuple[Depth, ...] = ("quick", "usual", "full")
 Settings: TypeAlias = dict[str, Any]
 Names: TypeAlias = str | list[str]
+Seed: TypeAlias = Annotated[int, Field(ge=0)]
 Choice: TypeAlias = Names | dict[str, Names | int | float | list[int | float]]
 """Units that serve in a role: regimes, or conditions such as {regime = "erm", lr = "*"}."""
 
@@ -49,10 +51,14 @@ class _Keywords(BaseModel):
 
 
 class Data(_Keywords):
-    """[data], [external.NAME]: a table of images (keywords of `Cohort.read`), or a planted world (keywords of that world)."""
+    """[data], [external.NAME]: a table of images (keywords of `Cohort.read`), or a planted world (keywords of that world).
+
+    `truth` names a column of adjudicated labels in [data], for the audits that compare the labels with them.
+    """
 
     manifest: str | None = None
     world: str | None = None
+    truth: str | None = None
 
 
 class Model(_Keywords):
@@ -85,7 +91,7 @@ class References(_Keywords):
 
     baseline: list[str] = []
     attribute: list[str] = []
-    seed: int | list[int] = []
+    seed: Seed | list[Seed] = []
     rows: str | None = None
 
 
@@ -156,7 +162,7 @@ class StudyFile(_Table):
     """A whole study.toml."""
 
     name: Annotated[str, Field(min_length=1)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     depth: Depth = "usual"
     title: str = ""
     subtitle: str | None = None
@@ -204,23 +210,17 @@ def read(source: Path) -> StudyFile:
 def read_text(source: Path) -> str:
     if not source.is_file():
         raise SettingError(f"no study at {source}: give a study.toml, or the folder of a study")
-    try:
-        return source.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise SettingError(f"{source} is not UTF-8 text ({error}): save it as UTF-8") from error
+    return files.read_text(source)
 
 
 def parsed(text: str, source: Path, base: Path | None = None) -> StudyFile:
     """The tables of a study.toml; relative paths start from `base`, by default the folder of the file."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{source} is not TOML: {error}") from error
-    return checked(absolute(tables, base or source.parent), str(source))
+    return checked(absolute(files.parse_toml(text, source), base or source.parent), str(source))
 
 
 def checked(tables: Mapping[str, Any], source: str) -> StudyFile:
     """Tables as plain data, as a checked file; `source` is named in errors."""
+    refuse_unsafe(tables, source)
     try:
         # Through JSON, because strict JSON takes a list for a tuple, as a file must, and no text for a number.
         file = StudyFile.model_validate_json(json.dumps(tables, default=str), strict=True)

@@ -36,7 +36,10 @@ def filled(file: StudyFile, folder: Path) -> StudyFile:
         return file
     rows = cohorts.with_roles(cohorts.data_of(file, folder), file.seed, trains=True)
     named = named_cohorts(rows, file.seed)
-    by_network = [select(None, Rows(rows, named, network)) for network in _networks(file, len(rows.classes))]
+    truth = None if file.data is None else file.data.truth
+    by_network = []
+    for network in _networks(file, len(rows.classes)):
+        by_network.append(select(None, Rows(rows, named, network, truth)))
     regimes = dict(file.regimes) or {PLAIN: Regime()}
     own, runs = list(regimes), list(file.runs)
     audits: dict[str, Audit] = {}
@@ -71,7 +74,7 @@ def _networks(file: StudyFile, outputs: int) -> Sequence[Classifier]:
     networks = []
     for table in file.architectures.values():
         settings = {"spec": table.model, "num_classes": outputs, **table.keywords}
-        networks.append(Classifier.load(**settings))
+        networks.append(Classifier.load(**settings, trust=()))
     return networks
 
 

@@ -11,6 +11,8 @@
     panels/<audit>.json                       the models that an index is relative to, frozen
     estimates.parquet                         every estimate of every finding, over seeds and for each model alone
     findings/<name>.json  report.html
+    circumstances/<name>.json                 when a finding was made, in how many seconds, with which versions
+    seal.json                                 the hash of every file, written last
 
 Every file is written under another name and renamed, so that it is whole wherever it is seen.
 """
@@ -37,12 +39,16 @@ from rightreasons.errors import DataError
 from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
 from rightreasons.files import read_json, replacing, write_json
-from rightreasons.findings import Finding, file_name
+from rightreasons.findings import CIRCUMSTANCES, Finding, file_name
+from rightreasons.findings.preflight import Preflight
 from rightreasons.measurements import load_measurement, measured_class
+from rightreasons.stored import known_format
 from rightreasons.study import roles
 from rightreasons.study.plan import BROUGHT, Calibration, Plan
+from rightreasons.study.plan import FORMAT as PLAN_FORMAT
 
-PLAN, RUN, ROW, TABLE, CONCLUDED = "plan.json", "run.json", "row.json", "table.parquet", "concluded.json"
+ASKED, PLAN, RUN, ROW = "study.toml", "plan.json", "run.json", "row.json"
+TABLE, CONCLUDED = "table.parquet", "concluded.json"
 PLANNED, RUNNING, DONE, FAILED = "planned", "running", "done", "failed"
 EXTRACTED = "predictions/extracted.json"  # of a unit: what its evidence was extracted for
 TIME = "time_"  # how columns that hold times begin
@@ -58,12 +64,14 @@ class Held:
     cohorts : by name
     data : the rows as they were read, before the study added anything to them
     errors : unit → the error that ended it in this process
+    first_look : the preflight by a sample of a brought model's rows
     """
 
     models: dict[str, Any] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
     data: Cohort | None = None
     errors: dict[str, Exception] = field(default_factory=dict)
+    first_look: Preflight | None = None
 
 
 class Study:
@@ -88,7 +96,9 @@ class Study:
     def _repr_html_(self) -> str:
         """For notebooks: how far each group of units that differ in the seed alone is."""
         groups = self.groups().items()
-        rows = [(" ".join(key), len(units), sum(self.status(u) == DONE for u in units)) for key, units in groups]
+        rows = []
+        for key, units in groups:
+            rows.append((" ".join(key), len(units), sum(self.status(u) == DONE for u in units)))
         return table(f"Study {self.name}", ("units", "seeds", "done"), rows)
 
     @property
@@ -111,14 +121,21 @@ class Study:
 
     def run(self, unit: str) -> dict[str, Any]:
         """The unit's run.json; of one that was never begun, its plan alone."""
-        told = _read(self.path(unit) / RUN)
+        file = self.path(unit) / RUN
+        told = _read(file)
         if told is None:
             return {"status": PLANNED, "plan": self.plan.units[unit].model_dump(mode="json"), "attempts": []}
+        is_whole = isinstance(told, dict) and isinstance(told.get("status"), str) and _is_list_of_tables(told.get("attempts"))
+        if not is_whole or not isinstance(told.get("error") or {}, dict):
+            raise DataError(f"{file} does not say how far its unit is: remove it, and rightreasons sweep makes it again")
         return dict(told)
 
     def row(self, unit: str) -> dict[str, Any] | None:
         """The unit's row of the table, None before it is done (or where the audits asked for have changed since)."""
-        row = _read(self.path(unit) / ROW)
+        file = self.path(unit) / ROW
+        row = _read(file)
+        if row is not None and not (isinstance(row, dict) and isinstance(row.get("columns"), dict) and "measured" in row):
+            raise DataError(f"{file} is no row of a table: remove it, and rightreasons sweep makes it again")
         return row if row is not None and row["measured"] == self.plan.measured else None
 
     def status(self, unit: str) -> str:
@@ -144,14 +161,18 @@ class Study:
         """Cohorts from elsewhere; those that a unit is evaluated on have the column that it predicts."""
         if unit is not None and self.plan.brought not in ("", unit):
             return ()  # what a brought model is compared with is not judged elsewhere
-        target = self.plan.units[unit].target if unit else None
+        target = None
+        if unit:
+            target = self.plan.units[unit].target
         return tuple(name for name in self.plan.external if not target or target in self.plan.cohorts[name].attributes)
 
     def needs(self, unit: str | None = None) -> list[Need]:
         """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
         found: dict[Need, None] = {}
         for name, audit in self.plan.audits.items():
-            played = None if unit is None else self.roles(unit, name)
+            played = None
+            if unit is not None:
+                played = self.roles(unit, name)
             if played == ():
                 continue
             for need in needs_of([audit.method], {audit.method: self.settings(name)}):
@@ -260,10 +281,18 @@ def read_measurement(method: str, path: Path) -> Any:
 def read_plan(path: Path) -> Plan:
     """What plan.json says."""
     try:
-        return Plan.model_validate(read_json(path))
-    except (ValidationError, ValueError) as error:
+        told = read_json(path)
+        known_format(told.get("format") if isinstance(told, dict) else None, PLAN_FORMAT, path)
+        return Plan.model_validate(told)
+    except DataError:
+        raise
+    except (ValidationError, ValueError, RecursionError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise DataError(f"{path} is no plan of a study ({reason}): make it again with rightreasons sweep STUDY.toml") from error
+
+
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
 def _read(path: Path) -> Any:
@@ -276,7 +305,10 @@ def _read(path: Path) -> Any:
 
 def write_table(frame: pd.DataFrame, path: Path) -> Path:
     """Write Parquet under another name and rename it; a column of several kinds of value is written as text."""
-    kinds = {str(name): {type(v) for v in frame[name] if v is not None} for name in frame if frame[name].dtype == object}
+    kinds = {}
+    for name in frame:
+        if frame[name].dtype == object:
+            kinds[str(name)] = {type(v) for v in frame[name] if v is not None}
     frame = frame.assign(**{name: frame[name].map(_text) for name, found in kinds.items() if len(found) > 1})
     with replacing(path) as partial:
         frame.to_parquet(partial, index=False)
@@ -284,7 +316,9 @@ def write_table(frame: pd.DataFrame, path: Path) -> Path:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None or value != value else str(value)
+    if value is None or value != value:
+        return None
+    return str(value)
 
 
 def save_findings(findings: Sequence[Finding], folder: Path, made_from: str = "") -> None:
@@ -293,6 +327,7 @@ def save_findings(findings: Sequence[Finding], folder: Path, made_from: str = ""
     names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
     for old in set(read_json(told)["files"] if told.exists() else ()) - set(names):
         (folder / "findings" / old).unlink(missing_ok=True)
+        (folder / CIRCUMSTANCES / old).unlink(missing_ok=True)
     for finding in findings:
         finding.save(folder)
     write_json(told, {"made_from": made_from, "files": names})

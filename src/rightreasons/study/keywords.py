@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from rightreasons import families
 from rightreasons.errors import SettingError
-from rightreasons.families import refuse_unknown
+from rightreasons.families import refuse_beyond_limits, refuse_unknown
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -41,7 +41,7 @@ def settings_of(*functions: Callable[..., Any], without: Iterable[str] = ()) -> 
 
 
 def refuse_wrong_types(given: Mapping[str, Any], *functions: Callable[..., Any], where: str) -> None:
-    """Refuse values that a function's annotations do not allow; a keyword without an annotation takes anything."""
+    """Refuse values that a function's annotations or the limits of numbers do not allow; without an annotation anything goes."""
     hints: dict[str, Any] = {}
     for function in functions:
         hints |= _annotations(function)
@@ -58,6 +58,7 @@ def refuse_wrong_types(given: Mapping[str, Any], *functions: Callable[..., Any],
             raise SettingError(f"{where} {key} is {json.dumps(value)}; expected is {_expected(hints[key], error)}") from None
         except (TypeError, ValueError):
             continue  # a Python object that no file could hold: the function itself will say
+    refuse_beyond_limits(given, where)
 
 
 class _Hashable:
@@ -87,7 +88,7 @@ def _checker(hint: _Hashable) -> TypeAdapter[Any] | None:
 def _is_beyond_plain_data(annotation: Any) -> bool:
     """Whether an annotation allows objects beside texts, numbers, lists and tables: then a text may name one of them."""
     if annotation in (Any, None, type(None), str, bytes, bool, int, float):
-        return annotation is Any
+        return False
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return False
@@ -104,7 +105,10 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Keyword → its type, as far as the names in the annotations can be resolved."""
     found = {}
     try:
-        written = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
+        if inspect.isclass(function):
+            written = function.__init__
+        else:
+            written = inspect.unwrap(function)
         resolved = typing.get_type_hints(written)
     except (NameError, TypeError):  # names that are imported for type checkers alone
         resolved = {}
@@ -124,14 +128,16 @@ def _expected(annotation: Any, error: ValidationError) -> str:
         return WORDS[annotation]
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
-        return " or ".join(repr(part) for part in parts)
+        return " or ".join(map(repr, parts))
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_expected(part, error) for part in parts if part is not type(None))
     if origin is dict or (origin is not None and getattr(origin, "__name__", "") == "Mapping"):
         return "a table"
     if origin is not None:
         inner = next((part for part in parts if part is not Ellipsis), None)
-        return "a list" if inner is None else f"a list, each {_expected(inner, error)}"
+        if inner is None:
+            return "a list"
+        return f"a list, each {_expected(inner, error)}"
     return error.errors()[0]["msg"].removeprefix("Input should be ")
 
 
@@ -143,5 +149,8 @@ def refuse_wrong_values(kind: type[T], given: Mapping[str, Any], where: str) -> 
         first = error.errors()[0]
         key = str(first["loc"][0])
         hint = kind.model_fields[key].annotation
-        allowed = _expected(hint, error) if first["type"].endswith(("_type", "literal_error")) else first["msg"]
+        if first["type"].endswith(("_type", "literal_error")):
+            allowed = _expected(hint, error)
+        else:
+            allowed = first["msg"]
         raise SettingError(f"{where} {key} is {json.dumps(given[key])}; expected is {allowed}") from None

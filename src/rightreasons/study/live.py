@@ -35,7 +35,9 @@ class Watch:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._is_quiet = bool(os.environ.get("RIGHTREASONS_QUIET"))
         is_live = self._console.is_terminal and not self._is_quiet
-        self._live = Live(console=self._console, auto_refresh=False) if is_live else None
+        self._live = None
+        if is_live:
+            self._live = Live(console=self._console, auto_refresh=False)
         self._drawn = 0.0
 
     def __enter__(self) -> Watch:
@@ -70,7 +72,9 @@ class Watch:
         finished = self.done - self._before
         if finished:
             return (time.monotonic() - self._began) / finished * left
-        return None if self.expected is None else self.expected * left / self.workers
+        if self.expected is None:
+            return None
+        return self.expected * left / self.workers
 
     def state(self) -> str:
         left = self.seconds_left
@@ -98,7 +102,9 @@ class Watch:
             table.add_column(heading, justify="right")
         left = self.seconds_left
         rate = (self.done - self._before) / max(self._drawn - self._began, 1e-9) * 60
-        told = "?" if left is None else duration(left)
+        told = "?"
+        if left is not None:
+            told = duration(left)
         table.add_row(f"{self.done} of {self.total}", str(len(self.running)), str(self.failed), f"{rate:.1f}", told)
         whole = Table.grid()
         whole.add_row(table)
@@ -111,4 +117,6 @@ def duration(seconds: float) -> str:
     """`40 s`, `12 min`, `3.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -10,7 +10,8 @@ by default all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from rightreasons.stats.over_models import (
     Correlation,
     Paired,
     Regression,
+    SeedStability,
     correlations,
     over_seeds,
     paired,
@@ -54,11 +56,13 @@ def read(file: StudyFile, regimes: Sequence[str]) -> dict[str, dict[str, OverMod
     for kind in KINDS:
         for name, table in getattr(file, kind).items():
             named = {key: _list(getattr(table, key)) for key in KEYS[kind]}
-            compared = list(regimes) if table.regimes is None else _list(table.regimes)
+            compared = _list(regimes if table.regimes is None else table.regimes)
             for regime in [*compared, *named.get("of", [])]:
                 if regime not in regimes:
                     raise SettingError(f"[{kind}.{name}]: no regime {regime!r}; {suggest(str(regime), regimes)}")
-            more = {"by_construction": _by_construction(file, named["of"][1], named["columns"])} if kind == "pairs" else {}
+            more = {}
+            if kind == "pairs":
+                more["by_construction"] = _by_construction(file, named["of"][1], named["columns"])
             found[kind][name] = OverModels(**named, regimes=compared, title=table.title, **more)
     return found
 
@@ -66,26 +70,32 @@ def read(file: StudyFile, regimes: Sequence[str]) -> dict[str, dict[str, OverMod
 def findings(study: Study, estimates: pd.DataFrame) -> list[Finding]:
     """A finding for every table, relation and pair that the study asks for."""
     make = {"tables": _table, "relations": _relation, "pairs": _pair}
-    return [
-        make[kind](study, estimates, f"{kind}-{name}", asked)
-        for kind in KINDS
-        for name, asked in getattr(study.plan, kind).items()
-    ]
+    found = []
+    for kind in KINDS:
+        for name, asked in getattr(study.plan, kind).items():
+            found.append(make[kind](study, estimates, f"{kind}-{name}", asked))
+    return found
 
 
 def _list(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        return [names]
+    return list(names)
 
 
 def _by_construction(file: StudyFile, regime: str, columns: Iterable[str]) -> dict[str, str]:
     """Column → why a change of it under this regime is no evidence, where the regime's method says so of the audit."""
     method = file.regimes[regime].method
-    reasons = {} if method == PLAIN else getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
+    if method == PLAIN:
+        return {}
+    reasons = getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
     found = {}
     for column in columns:
         name = column.partition(":")[0]
         audit = (file.audits or {}).get(name)
-        audited = name if audit is None else audit.method or name
+        audited = name
+        if audit is not None and audit.method:
+            audited = audit.method
         if audited in reasons:
             found[column] = reasons[audited]
     return found
@@ -95,24 +105,27 @@ def _by_construction(file: StudyFile, regime: str, columns: Iterable[str]) -> di
 
 
 def _values(study: Study, estimates: pd.DataFrame, names: Iterable[str], regimes: Sequence[str]) -> tuple[pd.DataFrame, Row]:
-    """A row a model: architecture, regime, seed, and of every name its `Interval`; and the row of the first name."""
+    """A row for each model, with architecture, regime, seed and an `Interval` for every name; and the row of the first name."""
     frames, row = [], None
     for name in names:
         found = curves.points(study, estimates, name)
         row = row or found.row
         frame = found.frame[found.frame["regime"].isin(list(regimes))]
-        cells = [Interval(v, lo, hi) for v, lo, hi in zip(frame["value"], frame["low"], frame["high"], strict=True)]
+        cells = []
+        for v, lo, hi in zip(frame["value"], frame["low"], frame["high"], strict=True):
+            cells.append(Interval(v, lo, hi))
         frames.append(pd.Series(cells, index=frame["model"].tolist(), name=name, dtype=object))
-    units = [unit for members in study.groups().values() for unit in members]
-    every = [u for u in units if any(u in frame.index for frame in frames)]
-    planned = study.plan.units
-    named = [(planned[u].architecture, planned[u].regime, planned[u].seed) for u in every]
-    about = pd.DataFrame(named, columns=["architecture", "regime", "seed"], index=every)
+    named, every = [], []
+    for unit in chain.from_iterable(study.groups().values()):
+        if any(unit in column.index for column in frames):
+            planned = study.plan.units[unit]
+            named.append((planned.architecture, planned.regime, planned.seed))
+            every.append(unit)
+    values = pd.DataFrame(named, columns=["architecture", "regime", "seed"], index=every)
     nothing = Interval(np.nan, np.nan, np.nan, reason="no finished model has it")
-    columns = {str(f.name): [f.get(u, nothing) for u in every] for f in frames}
-    return about.assign(**columns) if every else pd.DataFrame(
-        columns=["architecture", "regime", "seed", *columns]
-    ), row or "behaviour"
+    for column in frames:
+        values[str(column.name)] = pd.Series([column.get(unit, nothing) for unit in every], index=every, dtype=object)
+    return values, row or "behaviour"
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -140,24 +153,29 @@ def _table(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) 
     columns = asked.columns
     frame, row = _values(study, estimates, columns, asked.regimes)
     title = asked.title or name.partition("-")[2]
-    groups = [(key, part) for key, part in frame.groupby(["architecture", "regime"], sort=False)] if len(frame) else []
-    means = {key: {c: over_seeds(_numbers(part, c)) for c in columns} for key, part in groups}
+    means = []
+    if len(frame):
+        for key, part in frame.groupby(["architecture", "regime"], sort=False):
+            means.append([*key, len(part), *(_cell(over_seeds(_numbers(part, c))) for c in columns)])
+    every = []
+    for unit, own in frame.iterrows():
+        every.append([unit, own["seed"], *(_cell(own[c]) for c in columns)])
     return _finding(
         study, name, asked, frame, row,
         question=f"{title}: what do models of each architecture and regime show?",
-        sentence=f"{title}: {len(groups)} groups of models that differ in the seed alone. This describes and gives no verdict.",
+        sentence=f"{title}: {len(means)} groups of models that differ in the seed alone. This describes and gives no verdict.",
         exhibits=[
             Table(
                 title=title,
                 caption="Mean over seeds with its t interval: how far models of other seeds may differ.",
                 columns=("architecture", "regime", "seeds", *columns),
-                rows=[[*key, len(part), *(_cell(means[key][c]) for c in columns)] for key, part in groups],
+                rows=means,
             ),
             Table(
                 title=f"{title}, every model",
                 caption="Each model with its own interval over resamples of the images, the same resamples for all models.",
                 columns=("model", "seed", *columns),
-                rows=[[unit, row["seed"], *(_cell(row[c]) for c in columns)] for unit, row in frame.iterrows()],
+                rows=every,
             ),
         ],
     )  # fmt: skip
@@ -167,7 +185,7 @@ def _table(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) 
 
 
 def _relation(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -> Finding:
-    pairs = [(x, y) for x in asked.x for y in asked.y]
+    pairs = list(product(asked.x, asked.y))
     frame, row = _values(study, estimates, dict.fromkeys([*asked.x, *asked.y]), asked.regimes)
     title = asked.title or name.partition("-")[2]
     question = f"{title}: does {asked.x[0]} go with {asked.y[0]} over models?"
@@ -186,25 +204,35 @@ class _Relation:
 
     def __init__(self, frame: pd.DataFrame, pairs: Sequence[tuple[str, str]], seed: int, name: str) -> None:
         self.frame, self.pairs = frame, {f"{x} and {y}": (x, y) for x, y in pairs}
-        self.values = {column: _numbers(frame, column) for pair in pairs for column in pair}
-        tests = {key: (self.values[x], self.values[y]) for key, (x, y) in self.pairs.items()}
-        architecture, regime = (frame[key].to_numpy() for key in ("architecture", "regime"))
-        both = [f"{a} {r}" for a, r in zip(architecture, regime)]
+        self.values: dict[str, np.ndarray] = {}
+        tests = {}
+        for key, (x, y) in self.pairs.items():
+            self.values[x], self.values[y] = _numbers(frame, x), _numbers(frame, y)
+            tests[key] = (self.values[x], self.values[y])
+        architecture = frame["architecture"].to_numpy()
+        both = self._groups()
         several = len(set(architecture)) > 1
         looks: dict[str, dict[str, Any]] = {
             "": {}, "within": {"within": architecture}, "clusters": {"cluster": both}, "seeds": {"within": both},
         }  # fmt: skip
         shown = {"": True, "within": several, "clusters": several, "seeds": len(set(both)) > 1}
         self.looks = [look for look in looks if shown[look]]
-        self.found: dict[tuple[str, str], dict[str, Correlation]] = {
-            (look, method): correlations(tests, rng=task_rng(seed, f"{name} {look} {method}"), method=method, **looks[look])
-            for look in self.looks
-            for method in METHODS
-        }
+        self.found: dict[tuple[str, str], dict[str, Correlation]] = {}
+        for look in self.looks:
+            for method in METHODS:
+                rng = task_rng(seed, f"{name} {look} {method}")
+                self.found[look, method] = correlations(tests, rng=rng, method=method, **looks[look])
         clusters = both if several else None
-        self.lines: dict[str, Regression] = {key: regression(x, y, cluster=clusters) for key, (x, y) in tests.items()}
         seeds = frame["seed"].to_numpy()
-        self.stable = {key: seed_stability(x, y, seeds, rng=task_rng(seed, f"{name} seeds")) for key, (x, y) in tests.items()}
+        self.lines: dict[str, Regression] = {}
+        self.stable: dict[str, SeedStability] = {}
+        for key, (x_values, y_values) in tests.items():
+            self.lines[key] = regression(x_values, y_values, cluster=clusters)
+            self.stable[key] = seed_stability(x_values, y_values, seeds, rng=task_rng(seed, f"{name} seeds"))
+
+    def _groups(self) -> list[str]:
+        """Architecture and regime of every model."""
+        return [f"{a} {r}" for a, r in zip(self.frame["architecture"], self.frame["regime"])]
 
     @property
     def first(self) -> str:
@@ -215,24 +243,32 @@ class _Relation:
         if np.isnan(one.coefficient.value):
             return f"{self.first}: no correlation over {one.n} models ({one.coefficient.reason})."
         said = f"Over {one.n} models {self.first} have a rank correlation of {_interval(one.coefficient)}, p {one.p_adjusted:.2g}"
-        others = [
-            f"{LOOKS[look]} {self.found[look, 'spearman'][self.first].coefficient.value:.2f}"
-            for look in self.looks
-            if look in ("within", "seeds")
-        ]
-        return f"{'; '.join([said, *others])}.{'' if self._one_sign(self.first) else ' ' + DISAGREE}"
+        others = []
+        for look in self.looks:
+            if look in ("within", "seeds"):
+                others.append(f"{LOOKS[look]} {self.found[look, 'spearman'][self.first].coefficient.value:.2f}")
+        sentence = f"{'; '.join([said, *others])}."
+        if not self._one_sign(self.first):
+            sentence += f" {DISAGREE}"
+        return sentence
 
     def estimates(self, row: Row) -> list[Estimate]:
-        return [
-            Estimate(
-                name=f"{method.capitalize()} correlation of {key}" + (f", {LOOKS[look]}" if look else ""),
-                value=one.coefficient.value, low=one.coefficient.low, high=one.coefficient.high, p=one.p_adjusted, n=one.n,
-                row=row, unit="correlation", group=key, reason=one.coefficient.reason,
-                note="; ".join(filter(None, ["p by permutation, Benjamini-Hochberg over the pairs of numbers", one.p_reason])),
-            )
-            for (look, method), all_ in self.found.items()
-            for key, one in all_.items()
-        ]  # fmt: skip
+        estimates = []
+        for (look, method), by_pair in self.found.items():
+            among = f", {LOOKS[look]}" if look else ""
+            for key, one in by_pair.items():
+                note = "p by permutation, Benjamini-Hochberg over the pairs of numbers"
+                if one.p_reason:
+                    note += f"; {one.p_reason}"
+                name = f"{method.capitalize()} correlation of {key}{among}"
+                rho = one.coefficient
+                estimates.append(
+                    Estimate(
+                        name=name, value=rho.value, low=rho.low, high=rho.high, reason=rho.reason, p=one.p_adjusted, n=one.n,
+                        row=row, unit="correlation", group=key, note=note,
+                    )
+                )  # fmt: skip
+        return estimates
 
     def checks(self) -> list[Check]:
         found = []
@@ -260,51 +296,61 @@ class _Relation:
         return found
 
     def exhibits(self, title: str) -> list[Exhibit]:
-        group = [f"{a} {r}" for a, r in zip(self.frame["architecture"], self.frame["regime"])]
-        clouds = [
-            Scatter(
-                title=f"{title}: {x} against {y}", caption="One point a model.", x=self.values[x], y=self.values[y],
-                label=self.frame.index.tolist(), group=group, x_label=x, y_label=y,
-            )
-            for x, y in self.pairs.values()
-        ]  # fmt: skip
-        analysis = Table(
+        return [*self._clouds(title), self._table(title), self._diagnostics(title), self._fewer_seeds(title)]
+
+    def _clouds(self, title: str) -> Iterator[Scatter]:
+        for x, y in self.pairs.values():
+            yield Scatter(
+                title=f"{title}: {x} against {y}", caption="Each point is one model.", x=self.values[x], y=self.values[y],
+                label=self.frame.index.tolist(), group=self._groups(), x_label=x, y_label=y,
+            )  # fmt: skip
+
+    def _table(self, title: str) -> Table:
+        rows = []
+        for key in self.pairs:
+            rows += self._analysis(key)
+        return Table(
             title=title,
             caption="Correlations with percentile intervals over resampled models, or clusters of them, and p by permutation; "
             "the line by least squares with t intervals, robust to unequal variance or to clusters where it says so. Adjusted p: "
             "Benjamini-Hochberg over the pairs of numbers. A regime that moves both numbers makes them correlate in any world: "
             "within architecture and regime only seeds differ.",
             columns=("numbers", "analysis", "statistic", "estimate", "p", "adjusted p", "models"),
-            rows=[line for key in self.pairs for line in self._analysis(key)],
+            rows=rows,
         )
-        diagnostics = Table(
+
+    def _diagnostics(self, title: str) -> Table:
+        rows = []
+        for key, r in self.lines.items():
+            influential = int(r.influential.sum())
+            rows.append([key, r.r2, r.normal_p, r.jarque_bera_p, r.equal_variance_p, r.cook_max, r.leverage_max, influential])
+        return Table(
             title=f"{title}: the lines' residuals",
             columns=("numbers", "R²", "Shapiro-Wilk p", "Jarque-Bera p", "Breusch-Pagan p", "largest Cook's distance",
                      "largest leverage", "models that move the line"),
-            rows=[
-                [key, r.r2, r.normal_p, r.jarque_bera_p, r.equal_variance_p, r.cook_max, r.leverage_max, int(r.influential.sum())]
-                for key, r in self.lines.items()
-            ],
+            rows=rows,
         )  # fmt: skip
-        subsets = Table(
+
+    def _fewer_seeds(self, title: str) -> Table:
+        rows = []
+        for key, s in self.stable.items():
+            for k in range(len(s.seeds)):
+                mean = Cell(value=s.mean[k], low=s.low[k], high=s.high[k])
+                rows.append([key, int(s.seeds[k]), int(s.subsets[k]), mean, s.same_sign[k]])
+        return Table(
             title=f"{title}: with fewer seeds",
             caption="Rank correlation over the models of every subset of seeds: mean, least and greatest, and how often its sign "
             "is that of all seeds.",
             columns=("numbers", "seeds", "subsets", "rank correlation", "same sign"),
-            rows=[
-                [key, int(s.seeds[k]), int(s.subsets[k]), Cell(value=s.mean[k], low=s.low[k], high=s.high[k]), s.same_sign[k]]
-                for key, s in self.stable.items()
-                for k in range(len(s.seeds))
-            ],
+            rows=rows,
         )
-        return [*clouds, analysis, diagnostics, subsets]
 
     def _analysis(self, key: str) -> list[list[Any]]:
-        rows = [
-            [key, f"{method.capitalize()}, {LOOKS[look]}", "ρ", _cell(all_[key].coefficient), all_[key].p, all_[key].p_adjusted,
-             all_[key].n]
-            for (look, method), all_ in self.found.items()
-        ]  # fmt: skip
+        rows: list[list[Any]] = []
+        for (look, method), by_pair in self.found.items():
+            one = by_pair[key]
+            name = f"{method.capitalize()}, {LOOKS[look]}"
+            rows.append([key, name, "ρ", _cell(one.coefficient), one.p, one.p_adjusted, one.n])
         line = self.lines[key]
         robust = "clusters" if "clusters" in self.looks else "unequal variance"
         rows += [
@@ -315,8 +361,13 @@ class _Relation:
         return rows
 
     def _one_sign(self, key: str) -> bool | None:
-        values = [self.found[look, "spearman"][key].coefficient.value for look in self.looks if look != "seeds"]
-        return None if np.isnan(values).any() else len(set(np.sign(values))) == 1
+        values = []
+        for look in self.looks:
+            if look != "seeds":
+                values.append(self.found[look, "spearman"][key].coefficient.value)
+        if np.isnan(values).any():
+            return None
+        return len(set(np.sign(values))) == 1
 
 
 DISAGREE = "Within architectures the sign is another one: architectures, not models, make the correlation."
@@ -330,17 +381,24 @@ def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -
     frame, row = _values(study, estimates, asked.columns, asked.of)
     title = asked.title or f"{after} against {before}"
     question = f"{title}: what does {after} change against {before}, seed by seed?"
-    sides = [frame[frame["regime"] == regime].set_index(["architecture", "seed"]) for regime in (before, after)]
+    sides = []
+    for regime in (before, after):
+        sides.append(frame[frame["regime"] == regime].set_index(["architecture", "seed"]))
     common = sides[0].index.intersection(sides[1].index, sort=False)
     if not len(common):
         return _finding(study, name, asked, frame[:0], row, question=question)
     sides = [side.loc[common] for side in sides]
     architectures = common.get_level_values(0).to_numpy()
-    groups = {a: np.flatnonzero(architectures == a) for a in dict.fromkeys(architectures.tolist())}
+    groups = {}
+    for a in dict.fromkeys(architectures.tolist()):
+        groups[a] = np.flatnonzero(architectures == a)
     if len(groups) > 1:
         groups["all architectures"] = np.arange(len(common))
     values = {c: [_numbers(side, c) for side in sides] for c in asked.columns}
-    found = {(c, a): paired(values[c][1][rows], values[c][0][rows]) for c in asked.columns for a, rows in groups.items()}
+    found = {}
+    for c in asked.columns:
+        for a, rows in groups.items():
+            found[(c, a)] = paired(values[c][1][rows], values[c][0][rows])
     adjusted = dict(zip(found, benjamini_hochberg([one.sign_p for one in found.values()]), strict=True))
     return _finding(
         study, name, asked, frame, row,
@@ -381,7 +439,7 @@ def _change(column: str, architecture: str, one: Paired, adjusted: float, row: R
 def _boxes(column: str, frame: pd.DataFrame, title: str) -> Scatter:
     return Scatter(
         title=f"{title}: {column}",
-        caption="One point a model; boxes are quartiles and median over seeds.",
+        caption="Each point is one model; the boxes show quartiles and median over seeds.",
         x=frame["architecture"].tolist(),
         y=_numbers(frame, column),
         group=frame["regime"].tolist(),
@@ -394,30 +452,27 @@ def _boxes(column: str, frame: pd.DataFrame, title: str) -> Scatter:
 def _changes(
     title: str, asked: OverModels, found: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
 ) -> Table:
+    rows = []
+    for (column, architecture), one in found.items():
+        signs = [one.negative, one.positive, one.zero]
+        p = [one.sign_p, adjusted[column, architecture], one.wilcoxon_p, one.least_p]
+        rows.append([column, architecture, _cell(one.difference), one.median, *signs, *p])
     return Table(
         title=title,
         caption="Second regime minus first, pairs of equal architecture and seed: mean with its t interval. Sign test and signed "
         "ranks are exact; with so few pairs no p can be below the last column.",
         columns=("number", "architecture", "mean change", "median", "fall", "rise", "equal", "sign test p", "adjusted p",
                  "signed-rank p", "least p"),
-        rows=[
-            [c, a, _cell(one.difference), one.median, one.negative, one.positive, one.zero, one.sign_p, adjusted[c, a],
-             one.wilcoxon_p, one.least_p]
-            for (c, a), one in found.items()
-        ],
+        rows=rows,
     )  # fmt: skip
 
 
 def _differences(title: str, asked: OverModels, common: pd.Index, values: Mapping[str, list[np.ndarray]]) -> Table:
-    return Table(
-        title=f"{title}: every pair",
-        columns=("number", "architecture", "seed", *asked.of, "difference"),
-        rows=[
-            [column, architecture, int(seed), first[k], second[k], second[k] - first[k]]
-            for column, (first, second) in values.items()
-            for k, (architecture, seed) in enumerate(common)
-        ],
-    )
+    rows: list[list[Any]] = []
+    for column, (first, second) in values.items():
+        for k, (architecture, seed) in enumerate(common):
+            rows.append([column, architecture, int(seed), first[k], second[k], second[k] - first[k]])
+    return Table(title=f"{title}: every pair", columns=("number", "architecture", "seed", *asked.of, "difference"), rows=rows)
 
 
 def _interval(found: Interval) -> str:

@@ -79,8 +79,13 @@ class Unit(_Part):
     @property
     def columns(self) -> dict[str, Any]:
         """The unit as columns of the study's table."""
-        named = {key: getattr(self, key) for key in ("architecture", "regime", "seed", "cohort", "method", "start")}
-        settings = {f"train_{key}": value for key, value in sorted(self.train.items()) if key not in ("seed", "regime")}
+        named = {}
+        for key in ("architecture", "regime", "seed", "cohort", "method", "start"):
+            named[key] = getattr(self, key)
+        settings = {}
+        for key, value in sorted(self.train.items()):
+            if key not in ("seed", "regime"):
+                settings[f"train_{key}"] = value
         return {**named, **settings, "threads": self.threads, "batched": len(self.batched)}
 
 
@@ -187,7 +192,7 @@ class Plan(_Part):
     depth, command, title, subtitle : for the page, where `rightreasons audit` made the study
     """
 
-    format: int = FORMAT
+    format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
     name: str
     seed: int
     base: str
@@ -227,9 +232,12 @@ class Plan(_Part):
         if isinstance(told, dict) and "baseline" in told:
             found["severities"] = {"": told}
         for kind in ("tables", "relations", "pairs"):
+            told = found.get(kind, {})
+            if not isinstance(told, dict):
+                continue
             found[kind] = {
                 name: _renamed(table, "said", "by_construction") if isinstance(table, dict) else table
-                for name, table in found.get(kind, {}).items()
+                for name, table in told.items()
             }
         return found
 

@@ -28,6 +28,7 @@ from rightreasons.stats.resampling import task_rng
 from rightreasons.study import cohorts, curves, over_models, severities
 from rightreasons.study.file import Regime, StudyFile, TrainingSet
 from rightreasons.study.folder import PLAN, Study
+from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.plan import BROUGHT, DATA, FORMAT, PLAIN, AuditPlan, Calibration, CohortPlan, Driver, Plan, Unit
 from rightreasons.study.references import References
 from rightreasons.study.trainings import (
@@ -42,7 +43,7 @@ from rightreasons.study.trainings import (
     training_settings,
 )
 
-LOADING = ("rng", "spec", "verify")  # keywords of Classifier.load that a plan does not set
+LOADING = ("rng", "spec", "verify", "trust")  # keywords of Classifier.load that a plan does not set
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,10 @@ class Scheme:
         cohort = str(point.settings.get("cohort", regime.cohort))
         training = [name for name in self.rows if name not in self.external]
         if cohort not in training:
-            where = point.where if "cohort" in point.settings else f"[regimes.{point.regime}]"
+            if "cohort" in point.settings:
+                where = point.where
+            else:
+                where = f"[regimes.{point.regime}]"
             raise SettingError(f"{where} cohort = {cohort!r} is no training set; {suggest(cohort, training)}")
         draft = Draft(
             architecture=point.architecture,
@@ -168,6 +172,7 @@ class Scheme:
         name, table = point.architecture, self.file.architectures[point.architecture]
         if table.model is None:
             raise SettingError(f"[architectures.{name}] has no model: timm:NAME, torchvision:NAME, … or package.module:factory")
+        refuse_wrong_types(table.keywords, Classifier.load, where=f"[architectures.{name}]")
         usual = {key: value for key, value in families.settings_of(Classifier.load).items() if key not in LOADING}
         classes = {} if "num_classes" in table.keywords else {"num_classes": len(values), "classes": list(values)}
         return {**usual, **classes, "model": table.model, **table.keywords}
@@ -192,7 +197,10 @@ class Scheme:
         first = members[0]
         if (first.start and first.weights == "given") or "stopping" in first.train or len(members) < 2:
             return False
-        network = load(first.load, first.seed) if self.brought is None else self.brought.classifier
+        if self.brought is None:
+            network = load(first.load, first.seed)
+        else:
+            network = self.brought.classifier
         reason = batched.refusal(network)
         if self.driver.batched is True:
             if reason:
@@ -205,7 +213,9 @@ class Scheme:
     def units(self, drafts: list[Draft]) -> tuple[dict[str, Unit], dict[str, Calibration]]:
         """Units by id, those first that others need, and the calibration of severities with the ids of its models."""
         table = self.file.severities
-        calibration = None if table is None else severities.asked(table, self.points)
+        calibration = None
+        if table is not None:
+            calibration = severities.asked(table, self.points)
         needs: dict[str, set[str]] = {}
         for draft in drafts:
             needs.setdefault(draft.regime, set()).update(filter(None, (draft.start, *draft.references.values())))
@@ -218,11 +228,16 @@ class Scheme:
             draft = planned
             if calibration is not None and severities.are_wanted(draft.train):
                 draft = replace(planned, train={**planned.train, "severities": calibration.placed(named).file})
-            start = start_of(draft, named) if draft.start else ""
+            start = ""
+            if draft.start:
+                start = start_of(draft, named)
             name, unit = self._identified(draft, start, references_of(draft, named))
             named.setdefault((draft.regime, draft.architecture), {})[name] = draft
             units[name] = unit
-        placed = {} if calibration is None else {"": calibration.placed(named)}
+        if calibration is None:
+            placed = {}
+        else:
+            placed = {"": calibration.placed(named)}
         for audit in self.audits.values():
             if placed and severities.are_wanted(audit.settings):
                 audit.settings["severities"] = placed[""].file
@@ -241,7 +256,10 @@ class Scheme:
             return "".join(c if c.isalnum() or c in "-_=." else "_" for c in name), unit
         if draft.regime == BROUGHT:
             return self.brought.unit, unit.model_copy(update={"place": "."})
-        seed = str(draft.seed) if draft.method == BROUGHT else f"s{draft.seed}"
+        if draft.method == BROUGHT:
+            seed = str(draft.seed)
+        else:
+            seed = f"s{draft.seed}"
         scales = "".join(f"{scale:+g}" for scale in draft.axes.values())
         name = file_name(f"{draft.regime}-{seed}{scales}")
         return name, unit.model_copy(update={"place": f"references/{name}"})
@@ -274,12 +292,16 @@ class Scheme:
 
     def _deciding(self) -> list[Any]:
         """What decides a measurement beside the unit itself."""
-        outside = {name: self.cohort(name).hash for name in self.rows if name in self.external}
+        outside = {}
+        for name in self.rows:
+            if name in self.external:
+                outside[name] = self.cohort(name).hash
         audited = {name: audit.model_dump() for name, audit in self.audits.items()}
         deciding = [measurements.FORMAT, self.file.seed, self.performance, audited, outside]
         if self.brought is not None:  # its unit has no id that would change with the model, the rows or this package
             model, data = self.brought.classifier.fingerprint, self.cohort(DATA).hash
-            deciding += [model, data, self.extraction, rightreasons.__version__, dict(self.brought.compared)]
+            extraction = {key: value for key, value in self.extraction.items() if key not in DECODING}
+            deciding += [model, data, extraction, rightreasons.__version__, dict(self.brought.compared)]
         return deciding
 
 
@@ -314,7 +336,7 @@ def hash_of(data: Any) -> str:
 def load(settings: Mapping[str, Any], seed: int) -> Classifier:
     """The classifier that a unit starts from; its random weights belong to the seed."""
     given = dict(settings)
-    return Classifier.load(given.pop("model"), **given, rng=task_rng(seed, "starting weights"))
+    return Classifier.load(given.pop("model"), **given, trust=(), rng=task_rng(seed, "starting weights"))
 
 
 def outputs_of(target: str | None, cohort: Cohort) -> tuple[Any, ...]:
@@ -346,7 +368,9 @@ def _try_building(drafts: list[Draft]) -> None:
     for draft in {hash_of(draft.load): draft for draft in drafts if draft.load}.values():
         where = f"[architectures.{draft.architecture}]"
         extra = [key for key in draft.load if key not in usual and key != "model"]
-        factory = _factory_settings(draft.load["model"]) if extra else None
+        factory = None
+        if extra:
+            factory = _factory_settings(draft.load["model"])
         if factory is not None:
             refuse_unknown(extra, [*(set(usual) - set(LOADING)), "model", *factory], where)
         try:
@@ -398,11 +422,16 @@ def _draft_hash(draft: Draft) -> str:
 
 def _content_hash(draft: Draft, start: str, references: Mapping[str, list[str]]) -> str:
     """Of all that decides a unit's numbers. What it is called decides nothing; the ids of the models that it needs do."""
-    deciding = {k: v for k, v in _as_planned(draft).items() if k not in ("architecture", "regime", "cohort", "axes")}
+    deciding = {}
+    for k, v in _as_planned(draft).items():
+        if k not in ("architecture", "regime", "cohort", "axes"):
+            deciding[k] = v
     for key, value in (("start", start), ("references", dict(references))):
         deciding.pop(key)
         if value:
             deciding[key] = value
     weights = draft.load.get("checkpoint")
-    content = "" if weights is None else hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
+    content = ""
+    if weights is not None:
+        content = hashlib.blake2b(Path(weights).read_bytes(), digest_size=16).hexdigest()
     return hash_of({**deciding, "format": FORMAT, "load": {**draft.load, "checkpoint": content}})

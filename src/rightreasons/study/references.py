@@ -171,7 +171,10 @@ class References:
         """The training that a role asks for, with what [references] says of all of them."""
         method = PLAIN if role.regime == role.rows else role.regime  # "balanced" on balanced rows is plain training on them
         known = self.regimes.get(method)
-        settings: dict[str, Any] = {"method": method} if known is None else {"method": known.method, **known.keywords}
+        if known is None:
+            settings: dict[str, Any] = {"method": method}
+        else:
+            settings = {"method": known.method, **known.keywords}
         if known is not None and "cohort" in known.model_fields_set:
             settings["cohort"] = known.cohort
         if role.rows != "train":
@@ -179,6 +182,8 @@ class References:
             settings["cohort"] = self._cohort(audit, rows, attribute or next(iter(self.data.attributes), ""))
         if role.target:
             settings["target"] = self._target(role)
+        if role.groups and _is_number(self.data, role.target) and method == PLAIN:
+            settings["regress"] = role.target
         if role.stopping != "val":
             settings["stopping"] = role.stopping
         if self.start:
@@ -190,7 +195,9 @@ class References:
         if not self.start:
             return f"{audit}-{role.name}"
         rows = regime.cohort if role.rows != "train" else "train"
-        return f"{rows}-predicts-{role.target}" if role.target else rows
+        if not role.target:
+            return rows
+        return f"{rows}-predicts-{role.target}"
 
     def _target(self, role: Role) -> str:
         """The column that a role's models predict: groups of it where it is a number and the role allows them."""
@@ -217,10 +224,16 @@ class References:
         key = (rows, "" if rows == "redrawn" else attribute)
         if key not in self._rows:
             # A cohort's name seeds the draw of its rows, so neither name may change.
-            name = f"{rows}-{attribute}" if self.start else f"{audit}-{rows}"
+            if self.start:
+                name = f"{rows}-{attribute}"
+            else:
+                name = f"{audit}-{rows}"
             if name in self.cohorts:
                 raise SettingError(f"[cohorts.{name}]: the name is needed for the reference models of {audit}; choose another")
-            way = file.TrainingSet(redrawn=1) if rows == "redrawn" else file.TrainingSet(balance={"attribute": attribute})
+            if rows == "redrawn":
+                way = file.TrainingSet(redrawn=1)
+            else:
+                way = file.TrainingSet(balance={"attribute": attribute})
             self.cohorts[name] = self.make(name, way)
             self._rows[key] = name
         return self._rows[key]
@@ -231,9 +244,15 @@ class References:
         usual = settings_of_method(table.method).keys() - self.table.keywords.keys() - {"target", "stopping"}
         if "cohort" not in table.model_fields_set:
             usual |= {"cohort"}
-        seeds = self.table.seed if isinstance(self.table.seed, list) else [self.table.seed]
+        if isinstance(self.table.seed, list):
+            seeds = self.table.seed
+        else:
+            seeds = [self.table.seed]
         for point in tested:
-            settings = {key: value for key, value in point.settings.items() if key in usual}
+            settings = {}
+            for key, value in point.settings.items():
+                if key in usual:
+                    settings[key] = value
             axes = tuple(key for key in point.axes if key in settings)
             for seed in seeds or [point.seed]:
                 yield Point(point.architecture, regime, int(seed), settings, axes, f"[audits] {regime}")

@@ -6,15 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rightreasons.case import Sheet
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding
+from rightreasons.findings.preflight import Preflight, guarded
 from rightreasons.models.classifier import Classifier
 from rightreasons.remedy import own_finding, remedy
 from rightreasons.study.entrances import audit_classifier
 
-AUDITS = ("groups", "flips")
-"""What both models are asked on the test rows."""
+AUDITS = ("groups", "pull", "flips", "excess", "art", "probes")
+"""What both models are asked: the audits that read logits, features and the head, and need no other model."""
+
+
+def preflight_in(folder: Path) -> tuple[Preflight, ...]:
+    """The cards of an audit's folder."""
+    sheet = Sheet.read(folder)
+    return () if sheet is None else sheet.preflight
+
+
+def sheet_of_repair(out: Path) -> Sheet:
+    """The sheet of the page of before and after: the cards of both."""
+    return Sheet(preflight=(*preflight_in(out / "before"), *preflight_in(out / "after")))
 
 
 def before_and_after(
@@ -33,14 +46,18 @@ def before_and_after(
             extraction=extraction,
             say=lambda _: None,
         )
-        audited += [finding.model_copy(update={"name": f"{finding.name}-{when}"}) for finding in findings]
-    before, after = (Evidence.open(out / when / "evidence") for when in ("before", "after"))
+        for finding in findings:
+            audited.append(finding.model_copy(update={"name": f"{finding.name}-{when}"}))
+    before = Evidence.open(out / "before" / "evidence")
+    after = Evidence.open(out / "after" / "evidence")
     mitigation = new.card["mitigation"]
+    mended = next(iter(preflight_in(out / "after")), None)
     attributes = cohort.attributes or (None,)
     changes = []
     for attribute in attributes:
         name = "remedy" if len(attributes) == 1 else f"remedy-{attribute}"
-        changes.append(remedy(before, after, attribute=attribute, seed=seed, name=name, mitigation=mitigation))
+        changed = remedy(before, after, attribute=attribute, seed=seed, name=name, mitigation=mitigation)
+        changes.append(changed if mended is None else guarded(changed, mended))
     own = own_finding(mitigation, model=str(new.card["name"]), of=str(old.card.get("name") or old.name))
     if own is not None:
         changes.append(own)

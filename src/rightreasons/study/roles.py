@@ -39,13 +39,19 @@ class Member(Protocol):
 
 def choice(given: Any, axes: Iterable[str], where: str) -> Choice:
     """A choice of units as it stands in a file, checked."""
-    conditions = {"regime": given} if isinstance(given, str | list) else given
+    if isinstance(given, str | list):
+        conditions = {"regime": given}
+    else:
+        conditions = given
     known = {*KEYS, *axes}
     chosen: Choice = {}
     for key, value in conditions.items():
         if key not in known:
             raise SettingError(f"{where} has no condition {key!r}; {suggest(key, known)}")
-        patterns = value if isinstance(value, list) else [value]
+        if isinstance(value, list):
+            patterns = value
+        else:
+            patterns = [value]
         chosen[key] = [str(pattern) for pattern in patterns]
     return chosen
 
@@ -73,7 +79,9 @@ def cases(plan: Plan, name: str, groups: Mapping[Group, list[str]]) -> dict[Grou
     family: all its units of one architecture that were trained on one cohort, whatever their seeds, axes and regimes.
     """
     audit = plan.audits[name]
-    played = {unit: plays(audit, plan.units[unit], plan.references) for unit in plan.units}
+    played = {}
+    for unit in plan.units:
+        played[unit] = plays(audit, plan.units[unit], plan.references)
     if audit.is_about_a_family:
         found = _families(plan, audit, played, groups)
     else:
@@ -150,7 +158,10 @@ def _fits(chosen: Choice, unit: Member, added: Collection[str]) -> bool:
     for key, patterns in chosen.items():
         value = str(getattr(unit, key) if key in KEYS else unit.axes.get(key, ""))
         wanted = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
-        refused = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
+        refused = []
+        for pattern in patterns:
+            if pattern.startswith("!"):
+                refused.append(pattern.removeprefix("!"))
         if not any(fnmatchcase(value, pattern) for pattern in wanted):
             return False
         if any(fnmatchcase(value, pattern) for pattern in refused):

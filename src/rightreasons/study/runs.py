@@ -9,7 +9,7 @@ from typing import Any
 
 from rightreasons import families
 from rightreasons.errors import SettingError
-from rightreasons.extraction import extract
+from rightreasons.extraction import extract, refuse_ragged_chunks
 from rightreasons.families import refuse_unknown, suggest
 from rightreasons.study import cohorts, engines
 from rightreasons.study.file import Audit, Regime, StudyFile, naming, parsed, read_text
@@ -19,6 +19,7 @@ from rightreasons.study.performance import performance
 from rightreasons.study.plan import DATA, PLAIN, Driver
 from rightreasons.study.planner import Scheme, axes_of, save_plan
 from rightreasons.study.references import planned_audit, with_groups
+from rightreasons.study.selection import with_truth
 from rightreasons.study.trainings import Point
 
 NOT_EXTRACTION = ("out", "training", "needs", "device", "threads", "seed")  # keywords of extract() that a plan does not set
@@ -66,6 +67,7 @@ def scheme_of(file: StudyFile, folder: Path) -> Scheme:
     regimes = dict(file.regimes) or {PLAIN: Regime()}
     points = points_of(file, regimes)
     tables = {"groups": Audit()} if file.audits is None else file.audits
+    tables = with_truth(tables, None if file.data is None else file.data.truth, rows[DATA])
     driver, engine_settings = engine_of(file)
     return Scheme(
         file=file,
@@ -78,9 +80,16 @@ def scheme_of(file: StudyFile, folder: Path) -> Scheme:
         driver=driver,
         engine_settings=engine_settings,
         threads=engine_settings.get("threads", 1),
-        extraction=full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION),
+        extraction=_extraction(file),
         performance=full(file.performance, performance, where="[performance]", without=("seed",)),
     )
+
+
+def _extraction(file: StudyFile) -> dict[str, Any]:
+    """Full settings of [extract]."""
+    settings = full(file.extract, extract, where="[extract]", without=NOT_EXTRACTION)
+    refuse_ragged_chunks(settings["batch"], settings["chunk"])
+    return settings
 
 
 def default_folder(source: Path) -> Path:
@@ -95,8 +104,14 @@ def default_folder(source: Path) -> Path:
 
 def engine_of(file: StudyFile) -> tuple[Driver, dict[str, Any]]:
     """[engine_settings]: those of the driver, and those of the engine."""
-    own = {key: value for key, value in file.engine_settings.items() if key in Driver.model_fields}
-    others = {key: value for key, value in file.engine_settings.items() if key not in own}
+    own = {}
+    for key, value in file.engine_settings.items():
+        if key in Driver.model_fields:
+            own[key] = value
+    others = {}
+    for key, value in file.engine_settings.items():
+        if key not in own:
+            others[key] = value
     engine = families.member("study.engines", file.engine).Engine
     refuse_unknown(others, [*families.settings_of(engine), *Driver.model_fields], "[engine_settings]")
     refuse_wrong_types(others, engine, where="[engine_settings]")
@@ -113,7 +128,7 @@ def points_of(file: StudyFile, regimes: Mapping[str, Regime]) -> list[Point]:
         lists = {key: _values(key, value) for key, value in whole.items()}
         for key, table in tables.items():
             for name in lists[key]:
-                if name not in table:
+                if not isinstance(name, str) or name not in table:
                     raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), table)}")
         for seed in lists["seed"]:
             if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
@@ -131,4 +146,6 @@ def _values(key: str, value: Any) -> list[Any]:
         scales = families.member("mitigations", "gradient_scaling").scales
         if value and value.keys() <= families.settings_of(scales).keys():
             return [float(f"{scale:.3g}") for scale in scales(**value)]
+    if value == []:
+        raise SettingError(f"[[runs]] {key} is an empty list, and so nothing would run: give a value, or several")
     return value if isinstance(value, list) else [value]

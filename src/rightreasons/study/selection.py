@@ -19,6 +19,7 @@ from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.references import declared, subject_of
 from rightreasons.study.roles import TEST
 
+TRUTH = "truth"  # the setting of audits that take adjudicated labels
 SEVERITIES = "severities"  # an audit with this setting changes images, and how much is calibrated on a model first
 
 
@@ -62,20 +63,37 @@ class Selected:
 
 @dataclass(frozen=True)
 class Rows:
-    """What audits are selected for: the data, the cohorts that are extracted, and the network."""
+    """What audits are selected for: the data, the cohorts that are extracted, the network, and a column of adjudicated labels."""
 
     data: Cohort
     named: Mapping[str, Cohort]
     classifier: Classifier
+    truth: str | None = None
 
 
 def select(audits: Mapping[str, file.Audit] | None, rows: Rows) -> list[Selected]:
     """Audits by the name of their table (all where there is none), for each attribute of the data unless one is named."""
-    tables = {name: file.Audit() for name in families.members("audits")} if audits is None else audits
+    if audits is None:
+        audits = {name: file.Audit() for name in families.members("audits")}
+    audits = with_truth(audits, rows.truth, rows.data)
     selected: list[Selected] = []
-    for name, table in tables.items():
+    for name, table in audits.items():
         selected += _for_every_attribute(name, table, rows)
     return selected
+
+
+def with_truth(tables: Mapping[str, file.Audit], truth: str | None, data: Cohort) -> dict[str, file.Audit]:
+    """The same audits; those that take adjudicated labels and do not name their column get the one of the data."""
+    if truth is None:
+        return dict(tables)
+    if truth not in data.columns:
+        raise SettingError(f"[data] truth: the data have no column {truth!r}; {families.suggest(truth, data.columns)}")
+    found = {}
+    for name, table in tables.items():
+        module = families.member("audits", table.method or name)
+        takes = TRUTH in families.settings_of(module.measure) and TRUTH not in table.keywords
+        found[name] = table.model_copy(update={TRUTH: truth}) if takes else table
+    return found
 
 
 def _for_every_attribute(name: str, table: file.Audit, rows: Rows) -> Iterable[Selected]:
@@ -95,7 +113,10 @@ def _for_every_attribute(name: str, table: file.Audit, rows: Rows) -> Iterable[S
         if attribute not in rows.data.attributes:
             known = families.suggest(attribute, rows.data.attributes)
             raise SettingError(f"{where}: the data have no attribute {attribute!r}; {known}")
-        title = f"{name}-{attribute}" if len(attributes) > 1 else name
+        if len(attributes) > 1:
+            title = f"{name}-{attribute}"
+        else:
+            title = name
         yield _selected(title, method, attribute, {**settings, "attribute": attribute}, rows)
 
 

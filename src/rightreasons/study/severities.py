@@ -39,7 +39,9 @@ class Asked:
     def placed(self, named: Named) -> Calibration:
         """The calibration with ids of units and its file, whose name changes with whatever decides its content."""
         baseline = self._unit(self.regime, named, "baseline")
-        reference = self._unit(self.reference, named, "reference") if self.reference else ""
+        reference = ""
+        if self.reference:
+            reference = self._unit(self.reference, named, "reference")
         deciding = json.dumps([baseline, reference, self.settings], sort_keys=True)
         name = f"severities-{hashlib.blake2b(deciding.encode(), digest_size=4).hexdigest()}.json"
         return Calibration(

@@ -28,11 +28,16 @@ def begin(network: Classifier, start: str | None, classes: Sequence[Any], rng: n
             f"{network.name} is a wrapped network with {network.C} outputs, and {len(classes)} are needed: load it by a factory, "
             "'package.module:factory', or bring such a model (--attribute-model)"
         )
-    settings: dict[str, Any] = {key: getattr(geometry, key) for key in ("size", "crop", "interpolation", "mode", "channels")}
+    settings: dict[str, Any] = {}
+    for key in ("size", "crop", "interpolation", "mode", "channels"):
+        settings[key] = getattr(geometry, key)
     settings |= {"mean": network.mean, "std": network.std, **recipe["settings"]}
-    made = Classifier.load(recipe["spec"], num_classes=len(classes), rng=rng, **settings)
+    made = Classifier.load(recipe["spec"], num_classes=len(classes), rng=rng, trust=sorted(network.trust), **settings)
     own, body = made.module.state_dict(), begun.module.state_dict()
-    fitting = {key: value for key, value in body.items() if key in own and own[key].shape == value.shape}
+    fitting = {}
+    for key, value in body.items():
+        if key in own and own[key].shape == value.shape:
+            fitting[key] = value
     made.module.load_state_dict({**own, **fitting})
     made.card, made.used = {**begun.card}, begun.used
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ import pandas as pd
 
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
+from rightreasons.seal import renew, seal
 from rightreasons.study import mlflow_log
-from rightreasons.study.conclude import conclude
+from rightreasons.study.conclude import SUMMARY, conclude
 from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
-from rightreasons.study.folder import DONE, FAILED, RUN, Study, locked, now
+from rightreasons.study.file import parsed, read_text
+from rightreasons.study.folder import ASKED, CONCLUDED, DONE, FAILED, PLAN, RUN, TABLE, Study, locked, now
 from rightreasons.study.live import Watch, duration
 from rightreasons.study.runs import default_folder, plan
 from rightreasons.study.tasks import Graph, tasks, uncalibrated
+from rightreasons.trust import trusting
 
 POLL_SECONDS = 0.5
 
@@ -29,6 +32,7 @@ def sweep(
     *,
     retry_failed: bool = True,
     say: Callable[[str], None] = print,
+    trust: str | Sequence[str] = (),
 ) -> Study:
     """Do what a study lacks and nothing else; a second call goes on where the first was ended.
 
@@ -37,13 +41,19 @@ def sweep(
     source : a study.toml, or the folder of a study
     out : the study's folder; `rightreasons-<name>` in the current one by default
     retry_failed : run units that failed in an earlier sweep once more
+    trust : modules of your own that the file names and whose code may run; no file can say so itself
     """
-    return run(planned(source, out), retry_failed=retry_failed, say=say)
+    with trusting(trust):
+        return run(planned(source, out), retry_failed=retry_failed, say=say)
 
 
 def run(study: Study, *, retry_failed: bool = True, say: Callable[[str], None] = print) -> Study:
     """Do what a planned study lacks: train, extract and measure its units, then conclude over them."""
-    todo = [unit for unit in study.units if study.missing(unit) and (retry_failed or study.status(unit) != FAILED)]
+    todo = []
+    for unit in study.units:
+        if study.missing(unit) and (retry_failed or study.status(unit) != FAILED):
+            todo.append(unit)
+    lacks_something, concluded = bool(todo) or uncalibrated(study), _when_concluded(study)
     if not study.plan.brought:
         say(f"study {study.name} in {study.folder}: {len(study.units)} units, {len(todo)} to do")
     for note in study.plan.notes:
@@ -51,16 +61,49 @@ def run(study: Study, *, retry_failed: bool = True, say: Callable[[str], None] =
     if study.plan.brought:
         _work_here(study, todo)
         _raise_failure(study)
-    elif todo or uncalibrated(study):
+    elif lacks_something:
         _drive(study, todo)
     conclude(study)
+    if lacks_something or _when_concluded(study) != concluded:
+        seal(study.folder, inputs=_inputs(study))
+    else:
+        renew(study.folder, _written_by_planning(study))
     return study
+
+
+def _when_concluded(study: Study) -> int:
+    """When the findings were last made; 0 where they never were."""
+    file = study.folder / CONCLUDED
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+def _inputs(study: Study) -> dict[str, Path]:
+    """The files that a study was read from: its table, and the weights of the model that was brought."""
+    file = study.folder / ASKED
+    if not file.is_file():
+        return {}
+    asked = parsed(read_text(file), file, Path(study.plan.base))
+    given = {
+        "table": None if asked.data is None else asked.data.manifest,
+        "checkpoint": None if asked.model is None else asked.model.keywords.get("checkpoint"),
+        "model": None if asked.model is None or asked.model.model is None else f"{asked.model.model}/model.safetensors",
+    }
+    return {what: Path(path) for what, path in given.items() if path is not None and Path(path).is_file()}
+
+
+def _written_by_planning(study: Study) -> list[str]:
+    """What is written again whenever a study is opened to run, though nothing is missing."""
+    cohorts = [f"cohorts/{name}.parquet" for name in study.plan.cohorts]
+    return [PLAN, ASKED, TABLE, SUMMARY, *cohorts]
 
 
 def planned(source: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, save: bool = True) -> Study:
     """The study that a file describes, resolved against its data."""
     place = Path(source)
-    folder = Path(out) if out is not None else default_folder(place)
+    if out is not None:
+        folder = Path(out)
+    else:
+        folder = default_folder(place)
     if place.is_dir() and folder.absolute() != place.absolute():
         raise SettingError(f"{place} is a study's own folder; to make another, give its study.toml and --out {folder}")
     return plan(place, folder, save=save)
@@ -99,8 +142,12 @@ def _time(study: Study, units: pd.DataFrame) -> str:
 def _after(study: Study, unit: str) -> str:
     """`train`, and which models it waits for."""
     others = study.waits_for(unit)
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f"train (after {others[0]}{more})" if others else "train"
+    more = ""
+    if len(others) > 1:
+        more = f" and {len(others) - 1} more"
+    if not others:
+        return "train"
+    return f"train (after {others[0]}{more})"
 
 
 # ---- running -------------------------------------------------------------------------------------------------------------
@@ -183,7 +230,9 @@ def _settle(study: Study, event: Event, graph: Graph, watch: Watch) -> None:
 
 def _why(study: Study, event: Event) -> str:
     error = study.run(event.task.units[0]).get("error")
-    return event.cause if error is None else f"{error['type']}: {error['message']}"
+    if error is None:
+        return event.cause
+    return f"{error['type']}: {error['message']}"
 
 
 def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int) -> bool:
@@ -229,5 +278,10 @@ def _typical_seconds(study: Study) -> dict[tuple[str, str], float]:
 
 def _expected(study: Study) -> float | None:
     typical = _typical_seconds(study)
-    steps = [seconds for (architecture, _), seconds in typical.items() if not architecture]
-    return sum(steps) if steps else None
+    steps = []
+    for (architecture, _), seconds in typical.items():
+        if not architecture:
+            steps.append(seconds)
+    if not steps:
+        return None
+    return sum(steps)

@@ -62,9 +62,12 @@ def tasks(study: Study, todo: list[str]) -> Graph:
     calibrations = [first[_node(name)] for name in uncalibrated(study)]
     keepers = {one.baseline for one in study.plan.severities.values()}  # severities lie with the model they were found on
     for unit in todo:
-        others = () if unit in first else _waits(study, unit)
-        own = [first[unit]] if unit in first else []
-        after = [*own, *calibrations, *(first[other] for other in others if other in first)]
+        if unit in first:
+            others: tuple[str, ...] = ()
+            after = [first[unit], *calibrations]
+        else:
+            others = _waits(study, unit)
+            after = [*calibrations, *(first[other] for other in others if other in first)]
         pieces = []
         if "extract" in study.missing(unit):
             pieces = [graph.add(piece, *after) for piece in _pieces(study, unit)]
@@ -119,7 +122,9 @@ def _node(name: str) -> str:
 
 def _waits(study: Study, unit: str) -> tuple[str, ...]:
     """Units whose models a unit that is still to be trained needs."""
-    return study.waits_for(unit) if "train" in study.missing(unit) else ()
+    if "train" not in study.missing(unit):
+        return ()
+    return study.waits_for(unit)
 
 
 def _groups(study: Study) -> dict[str, tuple[str, ...]]:

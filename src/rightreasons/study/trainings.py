@@ -11,7 +11,8 @@ from typing import Any
 from rightreasons import families
 from rightreasons.errors import SettingError
 from rightreasons.families import refuse_unknown, suggest
-from rightreasons.models.training import train
+from rightreasons.models.running import refuse_unknown_device
+from rightreasons.models.training import augmentation_of, train
 from rightreasons.study.file import Regime
 from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.plan import BROUGHT, PLAIN
@@ -80,7 +81,9 @@ def functions_of_method(method: str) -> tuple[Callable[..., Any], ...]:
         return (train,)
     mitigate = families.member("mitigations", method).mitigate
     takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(mitigate).parameters.values())
-    return (train, mitigate) if takes_any else (mitigate,)
+    if takes_any:
+        return (train, mitigate)
+    return (mitigate,)
 
 
 def training_settings(point: Point, regime: Regime, common: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +97,11 @@ def training_settings(point: Point, regime: Regime, common: Mapping[str, Any]) -
     for where, given in (("[train]", known), (f"[regimes.{point.regime}]", regime.keywords), (point.where, own)):
         checked = {key: value for key, value in given.items() if key != "stopping"}  # a split's name in a file, rows in Python
         refuse_wrong_types(checked, *functions, where=where)
+        if isinstance(augment := given.get("augment"), str):
+            augmentation_of(augment)
+        if (device := given.get("device")) is not None:
+            refuse_unknown_device(device, where)
+    refuse_wrong_types({key: common[key] for key in DECODING if key in common}, train, where="[train]")
     full = {**usual, **known, **regime.keywords, **own}
     if full.get("stopping") is None:
         full.pop("stopping", None)
@@ -106,7 +114,9 @@ def training_settings(point: Point, regime: Regime, common: Mapping[str, Any]) -
 def needed_regimes(name: str, regime: Regime, regimes: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The regime whose model a regime starts from ("" for none), and role → regime of the models that it reads."""
     where, others = f"[regimes.{name}]", sorted(set(regimes) - {name})
-    module = None if regime.method == PLAIN else families.member("mitigations", regime.method)
+    module = None
+    if regime.method != PLAIN:
+        module = families.member("mitigations", regime.method)
     if getattr(module, "STARTS", "start") == "model" and not regime.start:
         raise SettingError(
             f'{where} method = "{regime.method}" goes on from a trained model: say whose with start = "REGIME" '

@@ -67,7 +67,10 @@ PACKAGES = ("rightreasons", "torch", "numpy", "scipy", "pandas", "zarr", "scikit
 
 def work(place: Path | Study, task: Task) -> Literal["done", "failed"]:
     """Do a task of a study, given by its folder; an error is kept in run.json of its units and said in one word."""
-    study = place if isinstance(place, Study) else Study.open(Path(place))
+    if isinstance(place, Study):
+        study = place
+    else:
+        study = Study.open(Path(place))
     if task.step == "extract":
         return _extract_piece(study, task)
     with locked(study.paths(task.units)):
@@ -261,7 +264,9 @@ class _Run:
 
     def starting_settings(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """The setting `start` of a method that would else go back to the first weights."""
-        return {"start": self._weights} if self.plan.start and "start" in known else {}
+        if self.plan.start and "start" in known:
+            return {"start": self._weights}
+        return {}
 
     def _model_of(self, unit: str) -> Classifier:
         if unit in self.study.held.models:
@@ -269,7 +274,9 @@ class _Run:
         place = self.study.path(unit) / "model"
         if not (place / "model.json").exists():
             error = self.study.run(unit).get("error")
-            why = f"{error['type']}: {error['message']}" if error else "it is not trained yet"
+            why = "it is not trained yet"
+            if error:
+                why = f"{error['type']}: {error['message']}"
             raise TrainingError(f"the model of {unit}, which this unit needs, is not there: {why}")
         return Classifier.open(place)
 
@@ -329,9 +336,14 @@ class _Run:
         """Severities of the study's perturbations, on this unit's model."""
         began = time.perf_counter()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        reference = self._model_of(calibration.reference).to(device) if calibration.reference else None
+        reference = None
+        if calibration.reference:
+            reference = self._model_of(calibration.reference).to(device)
         cohort = study_cohort(self.study, self.plan.cohort)
-        rows = cohort if cohort.has("val") else cohort.on("audit")
+        if cohort.has("val"):
+            rows = cohort
+        else:
+            rows = cohort.on("audit")
         model, place = self._model_of(self.unit).to(device), self.study.folder / calibration.file
         calibrate(model, rows, reference=reference, out=place, **calibration.settings)
         self.note(calibrate=time.perf_counter() - began)
@@ -378,7 +390,10 @@ class _Run:
         cohort = self._named()[task.cohort]
         rows = np.arange(lo * chunk, min(hi * chunk, len(cohort)))
         place = self.folder / "pieces" / f"{task.cohort}-{lo}-{hi}"
-        needs = [need for need in self.study.needs(self.unit) if need.cohort == task.cohort]
+        needs = []
+        for need in self.study.needs(self.unit):
+            if need.cohort == task.cohort:
+                needs.append(need)
         piece = {task.cohort: cohort.select(rows)}
         classifier = self._classifier()
         extract(classifier, piece, needs, out=place, **self._extraction(classifier))
@@ -464,12 +479,13 @@ class _Run:
         for name in self._audits():
             method = self.study.plan.audits[name].method
             measured = read_measurement(method, self.folder / "measurements" / f"{name}.npz")
-            found |= {f"{name}_{key}": value for key, value in scalars(measured).items() if key != "model"}
-        card = (
-            self._model_of(self.unit).card
-            if self.plan.method == BROUGHT
-            else read_json(self.folder / "model" / "model.json")["card"]
-        )
+            for key, value in scalars(measured).items():
+                if key != "model":
+                    found[f"{name}_{key}"] = value
+        if self.plan.method == BROUGHT:
+            card = self._model_of(self.unit).card
+        else:
+            card = read_json(self.folder / "model" / "model.json")["card"]
         seconds = self._epochs()
         if self.plan.method == PLAIN:
             self.told["times"]["train"] = sum(seconds)  # over all attempts
@@ -491,7 +507,10 @@ class _Run:
     def _epochs(self) -> list[float]:
         """Seconds of every epoch; a method without epochs has left no curves."""
         file = self.folder / "model" / CURVES
-        curves = pd.read_csv(file) if file.exists() else pd.DataFrame()
+        if file.exists():
+            curves = pd.read_csv(file)
+        else:
+            curves = pd.DataFrame()
         return [float(seconds) for seconds in curves.get("time_seconds", np.zeros(len(curves)))]
 
 

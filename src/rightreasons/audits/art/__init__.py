@@ -18,6 +18,7 @@ whether the attribute is readable at all.
 | sec. 5.6, timestamp shortcut rate | `page`, shortcut rate by attribute value, with `twins=True` |
 | Tables 2 to 7, methods side by side | `comparison` |
 | sec. 5.7, ART-head | `mitigations.art_head` |
+| – : swing, both ways and against a head that gains nothing (ours, decides by default) | `swing.measure_swing` |
 | – : verdict (ours) | `judge.judge` |
 | – : earlier layers (ours) | `layers.measure_layers` |
 """
@@ -47,6 +48,7 @@ __all__ = [
 
 QUESTION = "Can an association that the decisions may no longer show be brought back under the model's own head?"
 ROW: Row = "reliance"
+ALIKE = "last layer"  # the swing is nearly the number of other audits that fit the last layer again
 
 
 @with_settings(Settings)
@@ -54,10 +56,13 @@ def needs(settings: Settings) -> tuple[Need, ...]:
     found = [*_needs_of("test", settings, optional=False), *_needs_of("panel", settings, optional=True)]
     if settings.pictures:
         found.append(Need("test", "test", "spatial", True))
-    found += [Need("test", "audit", array, True) for array in layers.audit_arrays(settings)]
-    found += [Need("test", "test", array, True) for array in layers.test_arrays(settings)]
+    for array in layers.audit_arrays(settings):
+        found.append(Need("test", "audit", array, True))
+    for array in layers.test_arrays(settings):
+        found.append(Need("test", "test", array, True))
     if settings.twins and settings.layers:
-        found += [Need("test", "twin", array, True) for array in ("logits", *layers.test_arrays(settings))]
+        for array in ("logits", *layers.test_arrays(settings)):
+            found.append(Need("test", "twin", array, True))
     return tuple(found)
 
 
@@ -123,4 +128,5 @@ class Result:
             estimates=page.estimates(judged),
             checks=checks(judged),
             exhibits=page.exhibits(judged, self.methods),
+            alike=ALIKE if judged.reading == "swing" else "",
         )

@@ -95,6 +95,24 @@ def _controls(j: Judged) -> list[Check]:
 def _could_be_seen(j: Judged) -> list[Check]:
     """Whether the effect had room, and whether it is one thing or the other."""
     pull = mean_pull([m.pull for m in j.members])
+    if j.reading == "swing":
+        decided_by = [
+            _condition(j, rules.NOTHING_TO_GAIN, "a head that gains nothing from the attribute can be fitted"),
+            _condition(j, rules.SUBSTANTIAL_OR_NOTHING, "the swing beyond that head is substantial or nothing"),
+            _condition(j, rules.BEYOND_SHUFFLES_OR_NOTHING, "the swing is beyond shuffles or nothing"),
+            Check(
+                id="readings-agree",
+                name="the paper's reading points the same way",
+                passed=not j.paper_disagrees,
+                note=f"gain of conflict errors {j.change.csr.value:.3f} with rho = {j.members[0].procedure.rho:g}",
+            ),
+        ]
+    else:
+        decided_by = [
+            _condition(j, rules.ROOM_TO_RISE, "the conflict shortcut rate has room to rise"),
+            _condition(j, rules.SUBSTANTIAL_OR_NOTHING, "what was restored is substantial or nothing"),
+            _condition(j, rules.BEYOND_SHUFFLES_OR_NOTHING, "what was restored is beyond shuffles or nothing"),
+        ]
     return [
         Check(
             id="room-to-drop",
@@ -102,12 +120,10 @@ def _could_be_seen(j: Judged) -> list[Check]:
             passed=not j.floor,
             note=f"floor: it starts below {FLOOR:g}, so that the drop says little" if j.floor else "",
         ),
-        _condition(j, rules.ROOM_TO_RISE, "the conflict shortcut rate has room to rise"),
-        _condition(j, rules.SUBSTANTIAL_OR_NOTHING, "what was restored is substantial or nothing"),
-        _condition(j, rules.BEYOND_SHUFFLES_OR_NOTHING, "what was restored is beyond shuffles or nothing"),
+        *decided_by,
         Check(
             id=rules.NOT_FOLLOWED,
-            name="answers do not follow what was not restored",
+            name="answers do not follow what moved nothing",
             passed=None if is_followed(pull) is None else not j.why(rules.NOT_FOLLOWED),
             decides=True,
             note=say_pull(pull, j.members[0].association.attribute),
@@ -140,13 +156,17 @@ def _layers(j: Judged) -> list[Check]:
     lacking = list(dict.fromkeys(name for m in j.members for name in m.layers.lacking))
     if not lacking and not any(m.layers.name for m in j.members):
         return []
-    note = f"not in the evidence: {', '.join(lacking)}" if lacking else ""
+    note = ""
+    if lacking:
+        note = f"not in the evidence: {', '.join(lacking)}"
     return [Check(id="layers-measured", name="every layer asked for was measured", passed=not lacking, note=note)]
 
 
 def _pictures(j: Judged) -> list[Check]:
     why = j.members[0].pictures.missing
-    return [Check(id="pictures", name="Grad-CAM before and after", passed=None, note=why)] if why else []
+    if not why:
+        return []
+    return [Check(id="pictures", name="Grad-CAM before and after", passed=None, note=why)]
 
 
 def _condition(j: Judged, id: str, name: str) -> Check:

@@ -57,10 +57,9 @@ def output_behaviour(methods: Sequence[Judged]) -> Table:
 def readability(methods: Sequence[Judged]) -> Table:
     """Table 3."""
     probes = methods[0].members[0].probes
-    columns = {
-        f"{PROBES[kind]}: {TARGETS[target]}": _accuracy_of(kind, target)
-        for kind, target in zip(probes.kind, probes.target, strict=True)
-    }
+    columns = {}
+    for kind, target in zip(probes.kind, probes.target, strict=True):
+        columns[f"{PROBES[kind]}: {TARGETS[target]}"] = _accuracy_of(kind, target)
     return _by_method(methods, "Readability by method", "Balanced accuracy of each probe.", columns)
 
 
@@ -112,7 +111,9 @@ def before_and_after(methods: Sequence[Judged]) -> Table:
     }
     heads = [k for k, j in enumerate(methods) if j.name.startswith(ART_HEAD)]
     costs = [cost for k in heads if (cost := _cost_of_head(methods[k], methods))]
-    note = f" {'; '.join(costs)}." if costs else ""
+    note = ""
+    if costs:
+        note = f" {'; '.join(costs)}."
     return Table(
         title="Before and after restoring",
         caption="Every method as it is and with the attribute amplified; means over seeds with 95 % t intervals. A head that was "
@@ -164,7 +165,9 @@ def over_methods(methods: Sequence[Judged], read: Number) -> Cell:
 
 def _by_method(methods: Sequence[Judged], title: str, caption: str, columns: Mapping[str, Number]) -> Table:
     """A row for every method and, where there are two or more beside the references, one for their mean."""
-    rows: list[list[object]] = [[j.name, len(j.members), *(over_members(j, read) for read in columns.values())] for j in methods]
+    rows: list[list[object]] = []
+    for j in methods:
+        rows.append([j.name, len(j.members), *(over_members(j, read) for read in columns.values())])
     averaged = _averaged(methods)
     if len(averaged) > 1:
         models = sum(len(j.members) for j in averaged)
@@ -205,4 +208,6 @@ def _start_of(head: Judged, methods: Sequence[Judged]) -> Judged | None:
     for j in methods:
         if named and j.name == named:
             return j
-    return methods[0] if methods[0] is not head else None
+    if methods[0] is head:
+        return None
+    return methods[0]

@@ -7,6 +7,7 @@ gate that is the control that decides (a closed gate changes nothing); the other
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from rightreasons.audits.art.pieces import CONTROLS, Control, Controls, Draws
 from rightreasons.audits.art.procedure import ALIGNED, BLOCK, CSR, TOWARDS_SHORTCUT, WGA, Audit, Floats, Ints, Stage
-from rightreasons.audits.art.rows import Sample
 from rightreasons.stats import resampling, restoration
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.resampling import Exchange, exchange_within_label
 
 COMPONENTS = 50  # at most so many leading within-class components, which hold at least this share of the variance
@@ -57,9 +58,12 @@ def run_controls(audit: Audit, D: int, rng: np.random.Generator) -> ControlDraws
     shuffling, drawing = rng.spawn(2)
     stage, shuffles = audit.stage, Shuffles(audit, D, shuffling)
     # Beside the deciding control, a head that must be evaluated draw by draw is evaluated at the deciding strength only.
-    some = audit.betas if stage.readout.is_linear else (0.0, audit.beta)
+    if stage.readout.is_linear:
+        some = audit.betas
+    else:
+        some = (0.0, audit.beta)
     strengths = {name: audit.betas if name == "shuffled" else some for name in CONTROLS}
-    tallies = {name: _Tally(stage, len(audit.betas), D) for name in CONTROLS}
+    tallies = {name: Tally(stage, len(audit.betas), D) for name in CONTROLS}
     closed = np.ones(D, dtype=bool)
     route = stage.route(audit.procedure.routing)
     for k, label in enumerate(audit.directions.labels):
@@ -68,10 +72,10 @@ def run_controls(audit: Audit, D: int, rng: np.random.Generator) -> ControlDraws
         spans = shuffles.spans(int(label))  # type: ignore[call-overload]
         closed &= ~np.any(spans.gated != 0, axis=(1, 2))
         random = RandomSpans(audit, int(label), residual, D, drawing)  # type: ignore[call-overload]
-        for draws in _blocks(D, len(rows)):
+        for draws in blocks(D, len(rows)):
             moves = {
-                "shuffled": _along(residual, spans.gated[draws]),
-                "forced": _along(residual, spans.forced[draws]),
+                "shuffled": along(residual, spans.gated[draws]),
+                "forced": along(residual, spans.forced[draws]),
                 "direction": random.move(random.directions[draws]),
                 "subspace": random.move(random.subspaces[draws]),
             }
@@ -98,8 +102,17 @@ class Shuffles:
         self.exchangeable = sum(exchange.exchangeable for exchange in exchanges)
         what = "rows" if audit.finding.subject is None else "subjects"
         fewest = resampling.FEWEST_EXCHANGEABLE
-        self.reason = f"{self.exchangeable} exchangeable {what}, at least {fewest} needed" if self.exchangeable < fewest else ""
+        self.reason = ""
+        if self.exchangeable < fewest:
+            self.reason = f"{self.exchangeable} exchangeable {what}, at least {fewest} needed"
         self._over_all_rows: restoration.Draws | None = None
+
+    def crossed(self, audit: Audit) -> Shuffles:
+        """The same exchanges where the halves have changed places."""
+        other = copy(self)
+        other.audit, other._over_all_rows = audit, None
+        other.find_a, other.gate_a = self.gate_a, self.find_a
+        return other
 
     @staticmethod
     def exchanges(audit: Audit) -> tuple[Exchange, Exchange]:
@@ -130,7 +143,10 @@ class Shuffles:
         values = np.array(directions.values)
         place = np.full(int(max(finding.a.max(), gating.a.max(initial=0))) + 1, len(values))
         place[values] = np.arange(len(values))
-        centre = directions.centre if label is None else directions.mean[directions.labels.index(label)]
+        if label is None:
+            centre = directions.centre
+        else:
+            centre = directions.mean[directions.labels.index(label)]
         to_find, to_gate = _of_class(finding, label), _of_class(gating, label)
         return restoration.find_and_gate_draws(
             restoration.ShuffledRows(finding.z[to_find] - centre, place[self.find_a[:, to_find]]),
@@ -186,7 +202,7 @@ def draws_of(change: Floats) -> Draws:
 # ---- what the functions above use ----------------------------------------------------------------------------------------
 
 
-class _Tally:
+class Tally:
     """Sums over rows of D draws and b strengths, class by class, from which the three numbers follow."""
 
     def __init__(self, stage: Stage, b: int, D: int) -> None:
@@ -232,14 +248,16 @@ def _summary(change: Floats, main: int) -> Control:
 
 
 def _of_class(half: Sample, label: int | None) -> NDArray[np.bool_]:
-    return np.ones(len(half), dtype=bool) if label is None else half.y == label
+    if label is None:
+        return np.ones(len(half), dtype=bool)
+    return half.y == label
 
 
 def _exchanged(half: Sample, exchange: Exchange, D: int, rng: np.random.Generator) -> Ints:
     return np.stack([half.a[rows] for rows in exchange.permutations(D, rng)])
 
 
-def _along(residual: Floats, basis: Floats) -> Move:
+def along(residual: Floats, basis: Floats) -> Move:
     """Each row's residual along each basis (D, k, d)."""
     D, k, d = basis.shape
     coefficient = (basis.reshape(D * k, d) @ residual.T).reshape(D, k, -1).transpose(0, 2, 1)
@@ -249,10 +267,12 @@ def _along(residual: Floats, basis: Floats) -> Move:
 def _turns(q: int, dims: int, D: int, rng: np.random.Generator) -> Floats:
     """(D, k, q) orthonormal rows: random spans of at most `dims` among q components; one row of zeros where there is none."""
     drawn = rng.normal(size=(D, q, min(dims, q)))
-    return np.linalg.qr(drawn)[0].transpose(0, 2, 1) if q else np.zeros((D, 1, 0))
+    if q:
+        return np.linalg.qr(drawn)[0].transpose(0, 2, 1)
+    return np.zeros((D, 1, 0))
 
 
-def _blocks(D: int, rows: int) -> list[slice]:
+def blocks(D: int, rows: int) -> list[slice]:
     step = max(1, BLOCK // max(rows, 1))
     return [slice(start, min(start + step, D)) for start in range(0, D, step)]
 

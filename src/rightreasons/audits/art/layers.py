@@ -16,11 +16,12 @@ import numpy as np
 from rightreasons.audits.art.controls import draws_of
 from rightreasons.audits.art.pieces import Changes, Draws, Layers
 from rightreasons.audits.art.procedure import CSR, TOWARDS_SHORTCUT, Procedure, Stage, outcome
-from rightreasons.audits.art.rows import Rows, Sample, categorical_attribute, complete, halved
+from rightreasons.audits.art.rows import Rows, categorical_attribute, complete, halved
 from rightreasons.audits.art.settings import Settings
 from rightreasons.errors import EvidenceError, NotRun
 from rightreasons.evidence import Evidence, Recipe, View
 from rightreasons.stats import probes
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.resampling import Interval, Resamples, exchange_within_label, p_value, task_rng
 from rightreasons.stats.restoration import Directions
 
@@ -43,7 +44,7 @@ def restored_array(after: str, procedure: Procedure, beta: float, draw: int = 0,
 
 def audit_arrays(settings: Settings) -> tuple[str, ...]:
     """Arrays that are read of audit rows."""
-    return tuple(means_array(after) for after in settings.layers)
+    return tuple(map(means_array, settings.layers))
 
 
 def test_arrays(settings: Settings) -> tuple[str, ...]:
@@ -93,11 +94,12 @@ def measure_layers(evidence: Evidence, rows: Rows, stage: Stage, sample: Resampl
     counted = outcome(stage, decided, sample)
     change = counted[1:].against(counted[:1])
     shuffled = np.stack([_shuffled_changes(stage, layer, plain) for layer in layers])  # (L, D, 3)
-    directions = [directions_at(evidence, layer.name, settings.procedure, rows.attribute) for layer in layers]
-    p = [
-        p_value(change.value[k, CSR], shuffled[k, :, CSR], "greater") if found.is_open else math.nan
-        for k, found in enumerate(directions)
-    ]
+    directions = []
+    for layer in layers:
+        directions.append(directions_at(evidence, layer.name, settings.procedure, rows.attribute))
+    p = []
+    for k, found in enumerate(directions):
+        p.append(p_value(change.value[k, CSR], shuffled[k, :, CSR], "greater") if found.is_open else math.nan)
     return Layers(
         name=tuple(layer.name for layer in layers),
         lacking=tuple(lacking),
@@ -126,7 +128,9 @@ class _Layer:
 
 
 def _read_layer(evidence: Evidence, rows: Rows, after: str, settings: Settings) -> _Layer:
-    restored = [_restored_logits(rows, after, draw, settings) for draw in range(settings.layer_controls + 1)]
+    restored = []
+    for draw in range(settings.layer_controls + 1):
+        restored.append(_restored_logits(rows, after, draw, settings))
     return _Layer(
         name=after,
         logits=restored[0],
@@ -156,8 +160,7 @@ def _shuffled_changes(stage: Stage, layer: _Layer, plain: np.ndarray) -> np.ndar
 
 
 def _probe(layer: _Layer, test: Sample, sample: Resamples, C: float) -> Interval:
-    to_fit, to_read = layer.audit.for_probes(), probes.Rows(layer.means, test.y, test.a)
-    reading = probes.read(to_fit, to_read, resamples=sample, C=C)
+    reading = probes.read(layer.audit, Sample(layer.means, test.y, test.a), resamples=sample, C=C)
     return reading.decides or Interval(math.nan, math.nan, math.nan, reason=probes.TOO_FEW)
 
 

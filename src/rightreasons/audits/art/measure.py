@@ -42,13 +42,15 @@ from rightreasons.audits.art.procedure import (
     restore_test_rows,
     shares,
 )
-from rightreasons.audits.art.rows import Rows, Sample, audited_attribute, head_of, read_rows
+from rightreasons.audits.art.rows import Rows, audited_attribute, head_of, read_rows
 from rightreasons.audits.art.settings import Settings
+from rightreasons.audits.art.swing import measure_swing
 from rightreasons.data.cohort import Attribute
 from rightreasons.evidence import Evidence
 from rightreasons.families import with_settings
 from rightreasons.stats import probes, resampling
 from rightreasons.stats.groups import SMALLEST_GROUP
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.resampling import Interval, Resamples, p_value, resamples, share_interval
 from rightreasons.stats.restoration import Directions, restore
 
@@ -59,7 +61,7 @@ SHOWN = 300  # rows of the projection
 def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings) -> Measurement:
     """Find and gate on two halves of the audit rows, restore the test rows, and read them with the model's own head."""
     settings.refuse_impossible()
-    halving, shuffling, drawing, showing, pulling = rng.spawn(5)
+    halving, shuffling, drawing, showing, pulling, swinging = rng.spawn(6)
     attribute = audited_attribute(evidence, settings.attribute)
     rows = read_rows(evidence, attribute.name, settings.twins, halving)
     names = Names(evidence, attribute)
@@ -90,6 +92,8 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         projection=project(audit, names, showing),
         pictures=draw_pictures(evidence, rows, audit, restored.decided, settings.pictures),
         layers=measure_layers(evidence, rows, audit.stage, sample, settings),
+        reading=settings.reading,
+        swing=measure_swing(audit, settings, sample, swinging),
         pull=pull_beside(evidence, attribute.name, settings.aligned, rng=pulling, B=settings.B, level=settings.level),
     )
 
@@ -147,7 +151,7 @@ def read_probes(audit: Sample, test: Sample, sample: Resamples, C: float) -> Pro
     readings = []
     for target in ("class-conditional", "global", "joint"):
         for kind in probes.KINDS:
-            reading = probes.read(audit.for_probes(), test.for_probes(), target=target, kind=kind, resamples=sample, C=C)
+            reading = probes.read(audit, test, target=target, kind=kind, resamples=sample, C=C)
             readings.append(reading)
     nothing = Interval(math.nan, math.nan, math.nan, reason=probes.TOO_FEW)
     return Probes(
@@ -175,7 +179,7 @@ def project(audit: Audit, names: Names, rng: np.random.Generator) -> Projection:
     placed = np.zeros((len(both), 2))
     placed[:, :k] = left[:, :k] * size[:k] * sign
     groups = zip(rows.y[known].tolist(), rows.a[known].tolist(), strict=True)
-    return Projection(placed[: len(known)], placed[len(known) :], tuple(names.group(g) for g in groups))
+    return Projection(placed[: len(known)], placed[len(known) :], tuple(map(names.group, groups)))
 
 
 # ---- the pieces ----------------------------------------------------------------------------------------------------------
@@ -185,17 +189,20 @@ def _model_of(evidence: Evidence) -> Model:
     card = evidence.card
     start = str(card.settings.get("regime") or "")
     # A model that went on from one that was not trained as usual is named after both: `art_head_neggrad`.
-    method = f"{card.regime}_{start}" if card.regime and start not in ("", card.regime, "erm") else card.regime
+    if card.regime and start not in ("", card.regime, "erm"):
+        method = f"{card.regime}_{start}"
+    else:
+        method = card.regime
     return Model(card.name, method, card.architecture, card.seed)
 
 
 def _association_of(evidence: Evidence, attribute: Attribute, audit: Audit, source: str, names: Names) -> Association:
     directions = audit.directions
-    values = ("the label",) if directions.kind == "label" else tuple(names.value(v) for v in directions.values)
+    values = ("the label",) if directions.kind == "label" else tuple(map(names.value, directions.values))
     return Association(
         attribute=attribute.name,
         label=names.label_name,
-        classes=tuple(names.label(c) for c in directions.labels),
+        classes=tuple(map(names.label, directions.labels)),
         values=values,
         aligned=say_alignment(audit.stage.aligned, attribute, evidence),
         source=source,
@@ -209,6 +216,7 @@ def _counts_of(rows: Rows, stage: Stage, sample: Resamples, twins: bool) -> Coun
         n_find=len(rows.finding),
         n_gate=len(rows.gating),
         n_conflict=int(stage.conflict.sum()),
+        outputs=len(np.unique(stage.readout.decided)),
         missing=rows.missing,
         missing_audit=rows.missing_audit,
         twins=twins,
@@ -222,7 +230,9 @@ def _head_as_data(evidence: Evidence, rows: Rows, stage: Stage) -> HeadAsData:
     cohort, label, logits = test.by_case("logits")
     known = (label >= 0) & (cohort.attribute(rows.attribute).values >= 0)
     stored = logits[known].argmax(axis=1)
-    agreement = float(np.mean(stored == stage.readout.decided[: len(stored)])) if len(stored) else 1.0
+    agreement = 1.0
+    if len(stored):
+        agreement = float(np.mean(stored == stage.readout.decided[: len(stored)]))
     return HeadAsData(is_linear, agreement)
 
 
@@ -248,15 +258,21 @@ def _ablations_of(ablations: Sequence[Ablation], restored: Restored, level: floa
 
 def _groups_of(stage: Stage, sample: Resamples, after: np.ndarray, names: Names, level: float) -> Groups:
     """Accuracy by group and shortcut rate by attribute value, before and after."""
-    values = [v for v in sorted(stage.aligned, key=str) if (stage.conflict & (stage.rows.a == v)).any()]
+    values = []
+    for v in sorted(stage.aligned, key=str):
+        if (stage.conflict & (stage.rows.a == v)).any():
+            values.append(v)
     place = {v: k for k, v in enumerate(values)}
     value = np.where(stage.conflict, [place.get(v, -1) for v in stage.rows.a.tolist()], -1)
     decided = (stage.readout.decided, after)
     right = [guess == stage.rows.y for guess in decided]
     follows = [guess == stage.towards for guess in decided]
-    accuracy = _shares_of(stage.group, right, tuple(names.group(g) for g in stage.names), sample, level)
+    accuracy = _shares_of(stage.group, right, tuple(map(names.group, stage.names)), sample, level)
     said = tuple(f"{names.value(v)} → {names.label(stage.aligned[v])}" for v in values)
-    small = [f"{names.group(g)} ({n})" for g, n, ok in zip(stage.names, stage.size, stage.large, strict=True) if not ok]
+    small = []
+    for g, n, ok in zip(stage.names, stage.size, stage.large, strict=True):
+        if not ok:
+            small.append(f"{names.group(g)} ({n})")
     return Groups(accuracy, _shares_of(value, follows, said, sample, level), _worst(stage, names), "; ".join(small))
 
 
@@ -271,9 +287,8 @@ def _shares_of(code: np.ndarray, hits: Sequence[np.ndarray], names: tuple[str, .
         return np.stack([shares(counts, code, hit, K) for hit in hits], axis=1)  # (B, 2, K)
 
     point, draws = numbers(resampling.whole(len(code)))[0], sample.apply(numbers)
-    before, after = (
-        tuple(share_interval(point[when, k], draws[:, when, k], size[k], level) for k in range(K)) for when in (0, 1)
-    )
+    before = tuple(share_interval(point[0, k], draws[:, 0, k], size[k], level) for k in range(K))
+    after = tuple(share_interval(point[1, k], draws[:, 1, k], size[k], level) for k in range(K))
     return Shares(names, size, before, after)
 
 

@@ -45,37 +45,85 @@ def sentence(j: Judged) -> str:
     cue = f"“{j.members[0].association.attribute}”"
     if j.verdict == "inconclusive":
         return _could_not_be_judged(j, cue)
-    over = f" (mean of {len(j.members)} models)" if len(j.members) > 1 else ""
+    if j.reading == "paper":
+        return _restored(j, cue)
+    return _swung(j, cue)
+
+
+def _swung(j: Judged, cue: str) -> str:
+    swing = j.swing
+    moved = (
+        f"Amplifying {cue} inside the features and turning it round moves the decisions with it by {_limits(swing.value)}"
+        f"{_over(j)}"
+    )
+    beside = f"a head that gains nothing from it moves by {swing.refitted.value:.3f}"
+    if j.verdict == "shortcut":
+        beyond = f"{beside}, so {_limits(swing.excess)} is use of it, p = {swing.p:.3f} against a shuffled attribute"
+        return f"{moved}; {beyond} ({j.taxonomy}: {MEANING[j.taxonomy]}).{_disagreement(j)}"
+    if swing.is_the_labels_look:
+        look = f"{cue} goes with how strongly the label shows, and the head does not use it beyond that"
+        return f"{moved}, and {beside}: {look}.{_disagreement(j)}"
+    return f"{moved}: the head does not use it ({DECOUPLED}: {MEANING[DECOUPLED]}).{_disagreement(j)}"
+
+
+def _disagreement(j: Judged) -> str:
+    """What the paper's reading says where it points the other way."""
+    if not j.paper_disagrees:
+        return ""
+    return (
+        f" The paper's reading (only amplified, rho = {j.members[0].procedure.rho:g}) points the other way: errors that follow "
+        f"the attribute change by {_points(j.change.csr)}."
+    )
+
+
+def _restored(j: Judged, cue: str) -> str:
     effect = (
         f"Amplifying {cue} inside the features raises the errors that follow it on conflicting rows by {_points(j.change.csr)} "
-        f"and lowers worst-group accuracy by {_points(j.change.wga)}{over}, p = {j.p:.3f} against a shuffled attribute"
+        f"and lowers worst-group accuracy by {_points(j.change.wga)}{_over(j)}, p = {j.p:.3f} against a shuffled attribute"
     )
     if j.verdict == "shortcut":
         return f"{effect}: the head still uses it ({j.taxonomy}: {MEANING[j.taxonomy]})."
-    damage = " What it does is damage: errors that do not follow the attribute." if j.effect == "damage" else ""
+    damage = ""
+    if j.effect == "damage":
+        damage = " What it does is damage: errors that do not follow the attribute."
     return f"{effect}: no restorable shortcut ({DECOUPLED}: {MEANING[DECOUPLED]}).{damage}"
+
+
+def _over(j: Judged) -> str:
+    return f" (mean of {len(j.members)} models)" if len(j.members) > 1 else ""
+
+
+def _limits(number: Interval) -> str:
+    if math.isnan(number.low):
+        return f"{number.value:.3f}"
+    return f"{number.value:.3f} ({number.low:.3f} to {number.high:.3f})"
 
 
 def _could_not_be_judged(j: Judged, cue: str) -> str:
     why = "; ".join(failed.why for failed in j.failed)
     closed = ". A closed gate means that this test could not look, not that there is no shortcut" if j.why(GATE_OPEN) else ""
     deleted = f" {cue} is not readable within the label either: {DELETED}." if j.taxonomy == DELETED else ""
-    return f"This test cannot say whether the association with {cue} can be restored: {why}{closed}.{deleted}"
+    question = f"the association with {cue} can be restored" if j.reading == "paper" else f"the head uses {cue}"
+    return f"This test cannot say whether {question}: {why}{closed}.{deleted}"
 
 
 def _points(change: Interval) -> str:
     if math.isnan(change.value):
         return "an undefined amount"
-    limits = "" if math.isnan(change.low) else f" ({100 * change.low:.1f} to {100 * change.high:.1f})"
+    limits = ""
+    if not math.isnan(change.low):
+        limits = f" ({100 * change.low:.1f} to {100 * change.high:.1f})"
     return f"{100 * change.value:.1f} points{limits}"
 
 
 def estimates(j: Judged) -> list[Estimate]:
     m, n, conflicts = j.members[0], j.members[0].counts.n, j.members[0].counts.n_conflict
-    seeds = "" if len(j.members) == 1 else f"mean over {len(j.members)} models with its t interval"
+    seeds = ""
+    if len(j.members) != 1:
+        seeds = f"mean over {len(j.members)} models with its t interval"
     gain = f"at beta = {m.curve.beta:g}; p is one-sided, against the shuffled attribute with its own gate"
     floor = f"floor: worst-group accuracy starts at {j.before.wga.value:.2f} and cannot drop much" if j.floor else ""
-    found = [
+    restoring = [
         Estimate.of(
             "gain of the conflict shortcut rate", j.change.csr, "reliance", unit="change", n=conflicts, group="Restoring",
             p=None if math.isnan(j.p) else j.p, note=_joined(gain, seeds),
@@ -87,6 +135,9 @@ def estimates(j: Judged) -> list[Estimate]:
             "gain beyond errors on aligned rows", j.change.excess, "reliance", unit="change", n=n, group="Restoring",
             note="errors that follow the attribute, less those against it; noise raises both",
         ),
+    ]  # fmt: skip
+    found = [*restoring, *_swings(j)] if j.reading == "paper" else [*_swings(j), *restoring]
+    found += [
         Estimate.of(
             "worst-group accuracy", j.before.wga, "behaviour", unit="share", n=n, group="Before restoring", note=m.groups.worst,
         ),
@@ -99,6 +150,28 @@ def estimates(j: Judged) -> list[Estimate]:
     if len(j.members) == 1:
         found += _rates_by_value(m.groups.rate)
     return found
+
+
+def _swings(j: Judged) -> list[Estimate]:
+    """What decides by default, and what it is read beside."""
+    m, swing, n = j.members[0], j.swing, j.members[0].counts.n
+    both = f"decisions between beta = {-m.swing.beta:g} and {m.swing.beta:g}, rho = 0"
+    cosine = Interval(mean_over(j, lambda m: m.swing.cosine), math.nan, math.nan)
+    return [
+        Estimate.of(
+            "swing beyond a head that gains nothing", swing.excess, "reliance", unit="change", n=n, group="Swing",
+            p=None if math.isnan(swing.p) else swing.p,
+            note=f"{both}; p is of the model's swing, one-sided, against the shuffled attribute with its own gates",
+        ),
+        Estimate.of("swing of the model", swing.value, "reliance", unit="change", n=n, group="Swing"),
+        Estimate.of(
+            "swing of the refitted head", swing.refitted, "reliance", unit="change", n=n, group="Swing", note=m.swing.guard,
+        ),
+        Estimate.of(
+            "cosine of direction and label", cosine, "encoding", unit="cosine", group="Swing",
+            note="how far the attribute's direction lies in the space of the class means; the largest of the open ones",
+        ),
+    ]  # fmt: skip
 
 
 def _rates_by_value(rate: Shares) -> list[Estimate]:
@@ -123,7 +196,8 @@ def _joined(*notes: str) -> str:
 
 def exhibits(j: Judged, methods: Sequence[Judged]) -> list[Exhibit]:
     m = j.members[0]
-    found: list[Exhibit] = [_gain_by_strength(j), _drop_by_strength(j), _taxonomy(j, methods), _accuracy_by_group(j)]
+    found: list[Exhibit] = [_swing_by_strength(j)] if m.swing.has_looked else []
+    found += [_gain_by_strength(j), _drop_by_strength(j), _taxonomy(j, methods), _accuracy_by_group(j)]
     if len(methods) > 1 or len(j.members) > 1:
         found += comparison(methods)
     found += [_gates(j), _controls(j), _ablations(j), _readability(j)]
@@ -139,15 +213,42 @@ def exhibits(j: Judged, methods: Sequence[Judged]) -> list[Exhibit]:
     return found
 
 
+def _swing_by_strength(j: Judged) -> Curves:
+    members = [m for m in j.members if m.swing.has_looked]
+    m = members[0]
+    series: dict[str, Sequence[Interval]] = {"the model": _over_strengths([one.swing.model for one in members])}
+    guarded = [one.swing.refitted for one in members if one.swing.refitted]
+    if guarded:
+        series["a head that gains nothing"] = _over_strengths(guarded)
+    return Curves(
+        title="Decisions that follow the attribute, by strength",
+        caption="Errors towards what the attribute stands for, less errors away from it, as its part of the features is turned "
+        "round (left of 0), taken out (at -1), left as it is (0) and amplified. A model that uses the attribute rises from left "
+        "to right. So does a head that gains nothing from it, where the attribute goes with how strongly the label shows; only "
+        "what the model rises beyond it is use.",
+        x=m.swing.betas,
+        series=series,
+        x_label="beta",
+        y_label="follows the attribute",
+        hline=0.0,
+        vline=m.swing.beta,
+        vline_label="decides",
+    )
+
+
 def _gain_by_strength(j: Judged) -> Curves:
     change = _over_strengths([m.curve.change.csr for m in j.members])
-    bands = {name: [control.csr_band for control in controls] for name, controls in _shown_controls(j).items()}
+    bands = {}
+    for name, controls in _shown_controls(j).items():
+        bands[name] = [control.csr_band for control in controls]
     return _by_strength(j, GAIN_OF_CSR, change, bands)
 
 
 def _drop_by_strength(j: Judged) -> Curves:
     change = _over_strengths([m.curve.change.wga for m in j.members])
-    bands = {name: [control.wga_band for control in controls] for name, controls in _shown_controls(j).items()}
+    bands = {}
+    for name, controls in _shown_controls(j).items():
+        bands[name] = [control.wga_band for control in controls]
     return _by_strength(j, DROP_OF_WGA, change, bands)
 
 
@@ -168,11 +269,11 @@ def _over_strengths(changes: Sequence[Sequence[Interval]]) -> list[Interval]:
 
 def _by_strength(j: Judged, number: str, change: Sequence[Interval], bands: dict[str, list[np.ndarray]]) -> Curves:
     curve = j.members[0].curve
-    series = {"ART": _curve(change)}
+    series: dict[str, Curve | Sequence[Interval]] = {"ART": change}
     for name, of_models in bands.items():
         band = np.mean(of_models, axis=0)
         known = ~np.isnan(band[:, 0])
-        x = tuple(float(b) for b in curve.betas[known])
+        x = tuple(map(float, curve.betas[known]))
         series[name] = Curve(y=band[known, 0], low=band[known, 1], high=band[known, 2], x=x)
     closed = np.mean([m.controls.closed_share for m in j.members])
     return Curves(
@@ -191,21 +292,23 @@ def _by_strength(j: Judged, number: str, change: Sequence[Interval], bands: dict
     )
 
 
-def _curve(change: Sequence[Interval]) -> Curve:
-    return Curve(y=[i.value for i in change], low=[i.low for i in change], high=[i.high for i in change])
-
-
 def _taxonomy(j: Judged, methods: Sequence[Judged]) -> Scatter:
-    points = [(m, method.name) for method in methods for m in method.members]
+    readable, restorable, names, labels = [], [], [], []
+    for method in methods:
+        for m in method.members:
+            readable.append(m.probes.read().accuracy.value)
+            restorable.append(m.change.csr.value if m.gates.is_open else 0.0)
+            names.append(method.name)
+            labels.append(method.name if m.model.seed is None else f"{method.name}, seed {m.model.seed}")
     return Scatter(
         title="Readable against restorable",
         caption=f"Right of the line the attribute is readable within the label, above the line restoring brings its errors back. "
         f"Upper right: {RESTORABLE}. Lower right: {DECOUPLED}. Upper left: {MISS}. Lower left: {DELETED}. "
         "The gain of the conflict shortcut rate is shown because a worst-group accuracy that starts low cannot drop.",
-        x=[m.probes.read().accuracy.value for m, _ in points],
-        y=[m.change.csr.value if m.gates.is_open else 0.0 for m, _ in points],
-        label=[name if m.model.seed is None else f"{name}, seed {m.model.seed}" for m, name in points],
-        group=[name for _, name in points],
+        x=readable,
+        y=restorable,
+        label=labels,
+        group=names,
         x_label="balanced accuracy of the linear probe within label",
         y_label=GAIN_OF_CSR,
         vline=j.probe.line,
@@ -219,15 +322,12 @@ def _taxonomy(j: Judged, methods: Sequence[Judged]) -> Scatter:
 def _accuracy_by_group(j: Judged) -> Bars:
     m = j.members[0]
     accuracy = m.groups.accuracy
-    shown = {"before": accuracy.before, f"after, beta = {m.curve.beta:g}": accuracy.after}
     return Bars(
         title="Accuracy by group, before and after",
         caption="With 95 % intervals. A restored shortcut costs the groups whose attribute points to another label and spares "
         "the others; damage costs all.",
         labels=[f"{group} (n = {n})" for group, n in zip(accuracy.name, accuracy.size, strict=True)],
-        series={name: [i.value for i in intervals] for name, intervals in shown.items()},
-        low={name: [i.low for i in intervals] for name, intervals in shown.items()},
-        high={name: [i.high for i in intervals] for name, intervals in shown.items()},
+        series={"before": accuracy.before, f"after, beta = {m.curve.beta:g}": accuracy.after},
         value_label="accuracy",
     )
 
@@ -238,7 +338,9 @@ def _gates(j: Judged) -> Table:
     rows: list[list[object]] = []
     for c, label in enumerate(m.association.classes):
         for v, value in enumerate(m.association.values):
-            state = "open" if gates.open[c, v] else f"closed: {gates.reason[c][v]}"
+            state = "open"
+            if not gates.open[c, v]:
+                state = f"closed: {gates.reason[c][v]}"
             rows.append([label, value, state, gates.T[c, v], int(gates.found[c, v]), int(gates.counts[c, v])])
     return Table(
         title="Gates",
@@ -252,7 +354,10 @@ def _gates(j: Judged) -> Table:
 
 def _controls(j: Judged) -> Table:
     """Table 5, and the label direction beside it."""
-    what = CLOSED if math.isnan(j.p) else f"{j.effect}, p = {j.p:.3f}"
+    if math.isnan(j.p):
+        what = CLOSED
+    else:
+        what = f"{j.effect}, p = {j.p:.3f}"
     rows: list[list[object]] = [["ART", Cell.of(j.change.wga), None, Cell.of(j.change.csr), None, what]]
     draws = min(m.controls.number for m in j.members)
     for k, of_models in enumerate(zip(*(m.controls.named() for m in j.members), strict=True)):
@@ -355,11 +460,12 @@ def _features(title: str, projection: Projection, placed: np.ndarray) -> Scatter
 
 def _where(j: Judged) -> Bars:
     layers = j.members[0].layers
-    gain = [change_over_models([m.layers.change[k] for m in j.members]).csr for k in range(len(layers.name))]
+    gain = []
+    for k in range(len(layers.name)):
+        gain.append(change_over_models([m.layers.change[k] for m in j.members]).csr)
     nothing = math.isnan(j.change.csr.value) and not j.n_open
     gain.append(Interval(0.0, 0.0, 0.0) if nothing else j.change.csr)
     shuffled = [_largest_shuffle(j, k) for k in range(len(layers.name))]
-    restoring = "restoring"
     return Bars(
         title="Where in the network the association can be restored",
         caption="Gain of the conflict shortcut rate when the attribute is amplified after each layer and the rest of the network "
@@ -368,11 +474,9 @@ def _where(j: Judged) -> Bars:
         "says that this direction does not carry it yet.",
         labels=[*layers.name, "features"],
         series={
-            restoring: [i.value for i in gain],
+            "restoring": gain,
             "shuffled attribute, largest": [*shuffled, mean_over(j, lambda m: m.controls.shuffled.draws.csr.max())],
         },
-        low={restoring: [i.low for i in gain]},
-        high={restoring: [i.high for i in gain]},
         value_label=GAIN_OF_CSR,
     )
 

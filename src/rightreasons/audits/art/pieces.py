@@ -6,6 +6,7 @@ every error on a conflicting row follows the attribute, so noise alone raises CS
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,13 +54,14 @@ class Association:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows each step had; `missing` lack the label or the attribute."""
+    """How many rows each step had; `missing` lack the label or the attribute. `outputs` are those that the model gives."""
 
     n: int
     n_subjects: int | None
     n_find: int
     n_gate: int
     n_conflict: int
+    outputs: int
     missing: int
     missing_audit: int
     twins: bool
@@ -153,6 +155,47 @@ class BetaCurve:
     @property
     def beta(self) -> float:
         return float(self.betas[self.main])
+
+
+@dataclass(frozen=True)
+class Swing:
+    """How far decisions follow the attribute when its part of the features is amplified, and when it is turned round.
+
+    Following is CSR less errors on aligned rows; the swing is half of what lies between -beta and beta.
+
+    Attributes
+    ----------
+    betas : (b,) strengths of the curves
+    model, refitted : how far decisions of the model's head and of the refitted one follow, with every strength
+    value, refitted_value, excess : the swing of both heads, and the difference
+    accuracy : of the refitted head, mean over the groups
+    p : of the swing against the shuffled attribute with its own gates, one-sided
+    shuffled : (D,) the swing under shuffles
+    cosine : largest cosine of an open direction with the space of the class means; NaN where none is open
+    open_classes : classes with an open gate
+    smallest, needed : audit rows on the smaller side of the smallest contrast, and how many a gate asks for
+    guard : why there is no refitted head, where there is none
+    """
+
+    betas: np.ndarray
+    beta: float
+    model: tuple[Interval, ...]
+    refitted: tuple[Interval, ...]
+    value: Interval
+    refitted_value: Interval
+    excess: Interval
+    accuracy: Interval
+    p: float
+    shuffled: np.ndarray
+    cosine: float
+    open_classes: int
+    smallest: int
+    needed: int
+    guard: str
+
+    @property
+    def has_looked(self) -> bool:
+        return not math.isnan(self.value.low)
 
 
 @dataclass(frozen=True)

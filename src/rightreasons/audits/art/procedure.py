@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightreasons.audits.art.pieces import Changes
-from rightreasons.audits.art.rows import Sample
 from rightreasons.head import Head, Layer
 from rightreasons.stats import groups, resampling, restoration
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.resampling import Interval, Resamples, interval
 from rightreasons.stats.restoration import Directions
 
@@ -63,10 +63,15 @@ class Ablation:
 
 def ablations_of(p: Procedure) -> list[Ablation]:
     """Each step with its alternatives, the rest as it was set (sec. 5.5, Table 6)."""
-    found = [Ablation("find", f"{kind} direction", replace(p, kind=kind)) for kind in restoration.KINDS]
-    found += [Ablation("gate", say_gated(gated), replace(p, gated=gated)) for gated in (True, False)]
-    found += [Ablation("restore", f"{routing} label", replace(p, routing=routing)) for routing in ROUTINGS]
-    found += [Ablation("rho", f"{rho:g}", replace(p, rho=rho)) for rho in sorted({*RHOS, p.rho})]
+    found = []
+    for kind in restoration.KINDS:
+        found.append(Ablation("find", f"{kind} direction", replace(p, kind=kind)))
+    for gated in (True, False):
+        found.append(Ablation("gate", say_gated(gated), replace(p, gated=gated)))
+    for routing in ROUTINGS:
+        found.append(Ablation("restore", f"{routing} label", replace(p, routing=routing)))
+    for rho in sorted({*RHOS, p.rho}):
+        found.append(Ablation("rho", f"{rho:g}", replace(p, rho=rho)))
     return found
 
 
@@ -108,7 +113,9 @@ class Readout:
         moves = np.flatnonzero(np.any(coefficient != 0, axis=(1, 2)))
         seen = basis[moves] if self.weight is None else basis[moves] @ self.weight.T  # (D', k, m)
         base, m = self.base[rows], self.base.shape[1]
-        step = max(1, BLOCK // max(r * m, 1)) if self.is_linear else 1
+        step = 1
+        if self.is_linear:
+            step = max(1, BLOCK // max(r * m, 1))
         for start in range(0, len(moves), step):
             here = moves[start : start + step]
             change = _combined(coefficient[here], seen[start : start + step])  # (m, D', r) for a linear head, else (r, m)
@@ -132,9 +139,15 @@ def _product(layers: Sequence[Layer]) -> Floats | None:
     for layer in layers:
         w = np.asarray(layer.arrays["weight"], dtype=np.float64)
         if layer.kind == "linear":
-            weight = w if weight is None else w @ weight
+            if weight is None:
+                weight = w
+            else:
+                weight = w @ weight
         else:
-            weight = np.diag(w) if weight is None else w[:, None] * weight
+            if weight is None:
+                weight = np.diag(w)
+            else:
+                weight = w[:, None] * weight
     return weight
 
 
@@ -151,7 +164,8 @@ def _argmax(scores: Sequence[Floats]) -> Ints:
     for c, score in enumerate(scores[1:], start=1):
         larger = score > best
         place[larger] = c
-        best = np.where(larger, score, best) if c + 1 < len(scores) else best
+        if c + 1 < len(scores):
+            best = np.where(larger, score, best)
     return place
 
 
@@ -162,7 +176,7 @@ class Stage:
     """Test rows, their head and what is counted on them."""
 
     def __init__(self, rows: Sample, head: Head, aligned: Mapping[Hashable, Hashable], smallest: int) -> None:
-        self.rows, self.aligned, self.smallest = rows, dict(aligned), smallest
+        self.rows, self.head, self.aligned, self.smallest = rows, head, dict(aligned), smallest
         self.readout = Readout(head, rows.z)
         self.group, self.names = groups.group_codes(rows.y, rows.a)
         self.size = np.bincount(self.group, minlength=len(self.names))
@@ -170,6 +184,10 @@ class Stage:
         self.towards = np.array([aligned.get(v, -1) for v in rows.a.tolist()], dtype=np.int64)
         self.conflict = (self.towards >= 0) & (self.towards != rows.y)
         self.agrees = (self.towards >= 0) & (self.towards == rows.y)
+
+    def decide(self, z: Floats) -> Ints:
+        """What the model's head says of features (n, d)."""
+        return self.head(z).argmax(axis=1)
 
     @property
     def why_undefined(self) -> tuple[str, str, str]:
@@ -247,7 +265,9 @@ class Outcome:
         """Of changes: all of them with their intervals."""
         value = self.value[:, CSR] - self.value[:, ALIGNED]
         draws = self.draws[:, :, CSR] - self.draws[:, :, ALIGNED]
-        excess = [interval(value[k], draws[:, k], level, self.why_undefined[CSR]) for k in range(len(value))]
+        excess = []
+        for k in range(len(value)):
+            excess.append(interval(value[k], draws[:, k], level, self.why_undefined[CSR]))
         return Changes(
             wga=self.intervals(WGA, level),
             csr=self.intervals(CSR, level),
@@ -279,6 +299,11 @@ class Audit:
     @property
     def beta(self) -> float:
         return self.betas[self.main]
+
+    @property
+    def all_rows(self) -> Sample:
+        """The audit rows of both halves."""
+        return self.finding.and_also(self.gating)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,30 +13,11 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import Evidence, View
 from rightreasons.head import Head
-from rightreasons.stats import probes
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.restoration import halves
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows with features, label and attribute codes, none missing."""
-
-    z: Floats
-    y: Ints
-    a: Ints
-    subject: NDArray | None
-
-    def select(self, rows: NDArray) -> Sample:
-        return Sample(self.z[rows], self.y[rows], self.a[rows], None if self.subject is None else self.subject[rows])
-
-    def for_probes(self) -> probes.Rows:
-        return probes.Rows(self.z, self.y, self.a)
-
-    def __len__(self) -> int:
-        return len(self.y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +31,9 @@ class Complete:
     @property
     def unit(self) -> NDArray:
         """What is resampled as one: the subject, and a row without one by its id, which its twin shares."""
-        return self.ids if self.rows.subject is None else np.where(self.rows.subject == "", self.ids, self.rows.subject)
+        if self.rows.subject is None:
+            return self.ids
+        return np.where(self.rows.subject == "", self.ids, self.rows.subject)
 
 
 def complete(view: View, attribute: str, array: str = "features") -> Complete:
@@ -111,7 +94,10 @@ def head_of(evidence: Evidence) -> Head:
 def read_rows(evidence: Evidence, attribute: str, twins: bool, rng: np.random.Generator) -> Rows:
     """The audit rows in halves, and the test rows, with their twins if `twins`."""
     audit = complete(evidence.on("audit"), attribute)
-    test, missing, views = _rows_with_twins(evidence, attribute) if twins else _test_rows(evidence, attribute)
+    if twins:
+        test, missing, views = _rows_with_twins(evidence, attribute)
+    else:
+        test, missing, views = _test_rows(evidence, attribute)
     if not len(audit.rows) or not len(test):
         raise NotRun(f"{len(audit.rows)} audit rows and {len(test)} test rows have a label and {attribute}: ART needs both")
     finding, gating = halved(audit.rows, rng)
@@ -131,7 +117,10 @@ def halved(rows: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
 
 def _refuse_other_codes(evidence: Evidence, attribute: Attribute) -> None:
     """Codes mean the same only where the values are listed alike, as in views of one table."""
-    cohorts = [evidence.on(name).cohort for name in ("audit", "twin") if name in evidence.cohorts]
+    cohorts = []
+    for name in ("audit", "twin"):
+        if name in evidence.cohorts:
+            cohorts.append(evidence.on(name).cohort)
     if evidence.training is not None:
         cohorts.append(evidence.training)
     for cohort in cohorts:

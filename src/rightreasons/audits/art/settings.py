@@ -12,6 +12,8 @@ from rightreasons.findings import MAX_PICTURES
 from rightreasons.stats import restoration
 
 BETAS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+SWING_BETAS = (-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0)
+READINGS = ("swing", "paper")
 FEWEST_DRAWS = 19  # with fewer no p can reach 0.05
 DUE_DRAWS = 200
 LAYER_DRAWS = 20
@@ -23,10 +25,12 @@ class Settings:
 
     Attributes
     ----------
+    reading : what decides: "swing" amplifies and turns round without label-null correction, against a head that gains nothing
+        from the attribute; "paper" only amplifies, with `rho`. Both are shown
     attribute : which one; the cohort's first by default
     aligned : the label that each attribute value stands for; else by lift on the training rows, else from the model's errors
     direction : class-conditional, or the ablations global and label
-    rho : strength of the label-null correction, 0 to 1
+    rho : strength of the label-null correction in the paper's reading, 0 to 1
     gated : whether the gate may close a direction
     tau, n_min : a gate opens above this separation, with at least so many rows on either side
     routing : "true" amplifies along the directions of a row's label, "predicted" along those of its decision
@@ -39,8 +43,10 @@ class Settings:
     B : resamples of the test rows (of subjects where they are known; a row and its twin are one)
     level : of the intervals
     C : inverse penalty of the linear probe
+    refits : how often the refitted head of the swing is fitted again on resampled audit rows, for its interval
     """
 
+    reading: str = "swing"
     attribute: str | None = None
     aligned: Mapping[Any, Any] | None = None
     direction: str = "class-conditional"
@@ -59,6 +65,7 @@ class Settings:
     B: int = 1_000
     level: float = 0.95
     C: float = 1.0
+    refits: int = 12
 
     @property
     def procedure(self) -> Procedure:
@@ -69,10 +76,19 @@ class Settings:
         """The strengths of the curve, with 0 and the one that decides among them."""
         return tuple(sorted({0.0, float(self.beta), *map(float, self.betas)}))
 
+    @property
+    def swing_strengths(self) -> tuple[float, ...]:
+        """The strengths of the swing's curves, with both ends of the swing among them."""
+        return tuple(sorted({-float(self.beta), float(self.beta), *SWING_BETAS}))
+
     def refuse_impossible(self) -> None:
         """Raise SettingError for values that no run can use."""
         if not self.beta > 0 or any(not b >= 0 for b in self.betas):
             raise SettingError(f"found beta={self.beta} and betas={list(self.betas)}; beta must be above 0 and betas 0 or more")
+        if self.reading not in READINGS:
+            raise SettingError(f"no reading {self.reading!r}; known: {', '.join(READINGS)}")
+        if self.refits < 2:
+            raise SettingError(f"refits={self.refits}: give 2 or more, or there is no interval")
         if self.direction not in restoration.KINDS:
             raise SettingError(f"no direction {self.direction!r}; known: {', '.join(restoration.KINDS)}")
         if self.routing not in ROUTINGS:

@@ -83,7 +83,8 @@ def needs(attribution: str | Mapping[str, Any] = "gradcam", explain: str = "pred
         if arrays.sums:
             read.append(Need(role, "test", arrays.sums, optional=True))
     for role in ("test", "baseline"):
-        read += [Need(role, cohort, "features", optional=True) for cohort in ("audit", "test")]
+        for cohort in ("audit", "test"):
+            read.append(Need(role, cohort, "features", optional=True))
     read.append(Need("test", "audit", "logits", optional=True))  # which way to look, where the training rows do not say
     return tuple(read)
 

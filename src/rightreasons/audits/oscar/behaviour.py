@@ -100,7 +100,10 @@ def leakage_of(evidence: Evidence, view: View, a: Attribute, sample: Resamples) 
     """
     if predicted_column(view) == a.name:
         return Leakage(reason="the model predicts the attribute")
-    lacking = [name for name in ("audit", "test") if name not in evidence.cohorts or "features" not in evidence.on(name)]
+    lacking = []
+    for name in ("audit", "test"):
+        if name not in evidence.cohorts or "features" not in evidence.on(name):
+            lacking.append(name)
     if lacking:
         return Leakage(reason=f"no features on {' and '.join(lacking)} rows")
     audit = evidence.on("audit")
@@ -110,7 +113,7 @@ def leakage_of(evidence: Evidence, view: View, a: Attribute, sample: Resamples) 
     audit = audit.select(rows)
     z, fit_z = view["features"].astype(np.float64), audit["features"].astype(np.float64)
     level, fit_level = view.cohort.attribute(a.name).values, audit.cohort.attribute(a.name).values
-    fitted, judged = probes.Rows(fit_z, audit.label, fit_level), probes.Rows(z, view.label, level)
+    fitted, judged = probes.Sample(fit_z, audit.label, fit_level), probes.Sample(z, view.label, level)
     reading = probes.read(fitted, judged, target="global", resamples=sample)
     auc, within = reading.auc or UNKNOWN, reading.within_auc or UNKNOWN
     if evidence.head is None:

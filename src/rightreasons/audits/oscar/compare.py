@@ -182,7 +182,10 @@ def _correlations(
     """All correlations of partition k: point (2, 5) and draws (B, 2, 5) by coefficient and kind."""
     correlations = []
     for c, coefficient in enumerate(COEFFICIENTS):
-        compared = profiles if coefficient == PEARSON else _ranks(profiles)
+        if coefficient == PEARSON:
+            compared = profiles
+        else:
+            compared = _ranks(profiles)
         for j, kind in enumerate(KINDS):
             spatial = correlation_p(compared, kind, regions, k, procedure)
             permutation = paper = np.nan
@@ -218,7 +221,9 @@ def correlation_p(profiles: Floats, kind: str, regions: Regions, k: int, procedu
 
 def _both_coefficients(profiles: Sequence[Floats]) -> Floats:
     """(b, P, 2, 5): Pearson and Spearman of every partition, profiles (b, 3, R) each."""
-    by_partition = [np.stack([correlations_of(p), correlations_of(_ranks(p))], axis=1) for p in profiles]
+    by_partition = []
+    for p in profiles:
+        by_partition.append(np.stack([correlations_of(p), correlations_of(_ranks(p))], axis=1))
     return np.stack(by_partition, axis=1)
 
 
@@ -252,7 +257,9 @@ def _squared_distance(centroids: Floats, weight: Floats) -> np.float64:
 
 
 def _extent(part: Floats) -> Spread:
-    return spread(part) if np.isfinite(part).all() else Spread(np.nan, np.nan, np.nan, CONSTANT)
+    if np.isfinite(part).all():
+        return spread(part)
+    return Spread(np.nan, np.nan, np.nan, CONSTANT)
 
 
 # ---- seeds, replicates, slices, jitter -----------------------------------------------------------------------------------

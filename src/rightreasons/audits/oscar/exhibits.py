@@ -58,7 +58,8 @@ def exhibits(comparison: Comparison) -> list[Exhibit]:
 def correlation_table(comparison: Comparison) -> Table:
     rows = []
     for part in comparison.compared:
-        rows += [_correlation_row(c) for c in part.correlations]
+        for c in part.correlations:
+            rows.append(_correlation_row(c))
     decides = "The first row decides, by the spatial p."
     if comparison.by_replicates:
         decides = "Balanced models decide, see below."
@@ -222,7 +223,8 @@ def attribution_gallery(comparison: Comparison) -> list[Exhibit]:
 def model_table(comparison: Comparison) -> Table:
     rows = []
     for role in ROLES:
-        rows += [(MODELS[role], *_model_row(m)) for m in comparison.models.of(role)]
+        for m in comparison.models.of(role):
+            rows.append((MODELS[role], *_model_row(m)))
     return Table(
         title="The models",
         caption="Leakage is what a linear probe reads of the attribute from the features; taking its direction out and deciding "
@@ -254,7 +256,9 @@ def _model_row(m: Measurement) -> tuple[TableCell, ...]:
 
 def single_table(title: str, caption: str, singles: Sequence[Single]) -> Table:
     columns = ("", "images", "partial correlation", "p (spatial)", "effective regions")
-    rows = [(s.name, s.n, Cell.of(s.interval), _number(s.p), _number(s.effective)) for s in singles]
+    rows = []
+    for s in singles:
+        rows.append((s.name, s.n, Cell.of(s.interval), _number(s.p), _number(s.effective)))
     return Table(title=title, caption=caption, columns=columns, rows=tuple(rows))
 
 
@@ -305,7 +309,9 @@ def _region_names(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _joined(name: str, plane: str) -> str:
-    return f"{name}, {plane}" if plane else name
+    if not plane:
+        return name
+    return f"{name}, {plane}"
 
 
 def _cell(interval: Interval, reason: str) -> Cell:

@@ -90,7 +90,9 @@ def judge(comparison: Comparison) -> Judgement:
     direction = significant_direction(comparison)
     verdict: Verdict = "shortcut" if direction == "towards" else "no evidence"
     judgement = Judgement(verdict, direction, checks(comparison, direction))
-    return Judgement("inconclusive", direction, judgement.checks) if judgement.failed else judgement
+    if not judgement.failed:
+        return judgement
+    return Judgement("inconclusive", direction, judgement.checks)
 
 
 def significant_direction(comparison: Comparison) -> Direction:
@@ -154,7 +156,9 @@ def checks(comparison: Comparison, direction: Direction) -> tuple[Check, ...]:
 def roles_fit(comparison: Comparison) -> Check:
     models = comparison.models
     wrong = [m for m in (*models.test, *models.baseline) if m.target != m.label_name]
-    wrong += [m for m in models.attribute if m.target != m.attribute]
+    for m in models.attribute:
+        if m.target != m.attribute:
+            wrong.append(m)
     said = dict.fromkeys(f"{m.model} predicts {m.target}" for m in wrong)
     return _check(ROLES_FIT, not wrong, "; ".join(said))
 
@@ -184,7 +188,9 @@ def enough_images(comparison: Comparison) -> Check:
 def few_empty_maps(members: Sequence[Measurement]) -> Check:
     worst = max(members, key=lambda m: m.ranking.empty / m.n)
     empty = worst.ranking.empty
-    note = f"{empty} of {worst.n} maps of {worst.model} are empty and rank no region" if empty else ""
+    note = ""
+    if empty:
+        note = f"{empty} of {worst.n} maps of {worst.model} are empty and rank no region"
     return _check(FEW_EMPTY_MAPS, empty / worst.n <= EMPTY_SHARE, note, decides=False)
 
 
@@ -238,7 +244,9 @@ def could_see(comparison: Comparison, direction: Direction) -> Check:
 def partitions_agree(comparison: Comparison) -> Check:
     if len(comparison.compared) == 1:
         return _check(PARTITIONS_AGREE, None, "one partition only")
-    values = {part.name: part.correlation().interval.value for part in comparison.compared}
+    values = {}
+    for part in comparison.compared:
+        values[part.name] = part.correlation().interval.value
     note = ", ".join(f"{part} {value:+.2f}" for part, value in values.items())
     signs = {np.sign(value) for value in values.values() if not np.isnan(value) and value != 0}
     return _check(PARTITIONS_AGREE, len(signs) <= 1, note)

@@ -88,7 +88,9 @@ def array_names(attribution: str | Mapping[str, Any], explain: str) -> Arrays:
     if explain == "label":
         settings["explain"] = explain
     inner = tuple(sorted(settings.items()))
-    sums = str(Recipe("conservation", method, inner)) if method in CONSERVING else ""
+    sums = ""
+    if method in CONSERVING:
+        sums = str(Recipe("conservation", method, inner))
     return Arrays(str(Recipe("maps", method, inner)), sums)
 
 

@@ -95,11 +95,16 @@ class Measurement:
     def profile_drawer(self, rows: np.ndarray) -> ProfileDrawer:
         """The rank profiles of these rows (sec. III-F), (B, R) of every partition, as a function of counts (B, len(rows))."""
         values = self.ranking.values[rows]
-        aggregate = SortedRanks.of(values).medians if self.ranking.how == "median" else partial(_means, values)
+        if self.ranking.how == "median":
+            aggregate = SortedRanks.of(values).medians
+        else:
+            aggregate = partial(_means, values)
 
         def draw(counts: Counts) -> list[Floats]:
             together = aggregate(counts)
-            profiles = [together[:, self.regions.columns(k)] for k in range(len(self.regions.R))]
+            profiles = []
+            for k in range(len(self.regions.R)):
+                profiles.append(together[:, self.regions.columns(k)])
             if self.ranking.order == AGGREGATE_FIRST:
                 return [rank_regions(profile) for profile in profiles]
             return profiles

@@ -80,7 +80,9 @@ class Models:
         return self._column(self.first.rows.slices)
 
     def _column(self, values: Sequence[str]) -> np.ndarray | None:
-        return np.asarray(values)[self.members["test"][0].shared] if values else None
+        if not values:
+            return None
+        return np.asarray(values)[self.members["test"][0].shared]
 
     def profile_drawer(self, subset: np.ndarray | None = None) -> ProfileDrawer:
         """Mean profiles of the three roles, (B, 3, R) of every partition, as a function of counts (B, n) of resamples.
@@ -107,7 +109,10 @@ class Models:
 
     def profiles(self, subset: np.ndarray | None = None) -> list[Floats]:
         """Mean profiles (3, R) of the three roles, for every partition."""
-        n = self.n if subset is None else len(subset)
+        if subset is None:
+            n = self.n
+        else:
+            n = len(subset)
         return [p[0] for p in self.profile_drawer(subset)(whole(n))]
 
     def own(self, role: str) -> list[Floats]:

@@ -93,17 +93,21 @@ def _say_failure(comparison: Comparison, judgement: Judgement) -> str:
             "shortcut through it"
         )
         others = "; ".join(check.name for check in judgement.failed if check.id != FIXED_PLACE)
-        return f"{said}. Other conditions that fail: {others}" if others else said
+        if not others:
+            return said
+        return f"{said}. Other conditions that fail: {others}"
     if list(failed) == [ANSWERS_FOLLOW]:
         return (
             f"The test model looks where a model of “{attribute}” looks, beyond what a balanced model does, but its answers do "
             f"not follow it: {failed[ANSWERS_FOLLOW].note}"
         )
-    return "The test's own conditions fail: " + "; ".join(_say_failed(check) for check in judgement.failed)
+    return "The test's own conditions fail: " + "; ".join(map(_say_failed, judgement.failed))
 
 
 def _say_failed(check: Check) -> str:
-    return f"{check.name} – no, {check.note}" if check.note else f"{check.name} – no"
+    if check.note:
+        return f"{check.name} – no, {check.note}"
+    return f"{check.name} – no"
 
 
 def _say_interval(value: Interval) -> str:
@@ -133,7 +137,10 @@ def estimates(comparison: Comparison) -> list[Estimate]:
     listed = _correlation_estimates(comparison) + _extent_estimates(comparison.compared[0])
     if not comparison.replicates.reason:
         step = _step_estimate(comparison.replicates)
-        listed = [step, *listed] if comparison.by_replicates else [*listed, step]
+        if comparison.by_replicates:
+            listed = [step, *listed]
+        else:
+            listed = [*listed, step]
     for role in ("test", "baseline"):
         listed += _model_estimates(comparison.models.of(role)[0], MODELS[role])
     return listed

@@ -62,7 +62,9 @@ class Plane:
     def of(self, values: np.ndarray) -> np.ndarray:
         """This plane of an array; slices of a volume anterior up."""
         cut = values[self.where]
-        return np.rot90(cut) if len(self.where) == 3 else cut
+        if len(self.where) != 3:
+            return cut
+        return np.rot90(cut)
 
 
 # ---- of one model --------------------------------------------------------------------------------------------------------
@@ -90,7 +92,9 @@ def pictures_of(view: View, a: Attribute, geometry: Geometry, recipe: str, numbe
     few = view.cohort.select(np.unique(np.linspace(0, len(view) - 1, MEAN_ROWS).astype(int)))
     try:
         mean = Facts(None, few, geometry).mean_image()
-        loaded = [images.load(view.cohort.image[row], geometry, root=view.cohort.root) for row in rows]
+        loaded = []
+        for row in rows:
+            loaded.append(images.load(view.cohort.image[row], geometry, root=view.cohort.root))
     except ImageError as error:
         return Pictures(blank, no_images, no_maps, (), str(error))
     mean_image = thinned(coloured(mean), step, axes)
@@ -120,7 +124,10 @@ def flat(values: np.ndarray, colours: bool = False) -> np.ndarray:
 def coloured(pixels: np.ndarray) -> np.ndarray:
     """Pixels (*size, c) as uint8 with three channels."""
     values = np.clip(np.nan_to_num(widen(np.asarray(pixels))), 0, 1)
-    values = values[..., :3] if values.shape[-1] >= 3 else np.repeat(values[..., :1], 3, axis=-1)
+    if values.shape[-1] >= 3:
+        values = values[..., :3]
+    else:
+        values = np.repeat(values[..., :1], 3, axis=-1)
     return np.rint(values * 255).astype(np.uint8)
 
 

@@ -105,7 +105,9 @@ class Regions:
 
     def grid(self, k: int) -> tuple[int, ...] | None:
         """Cells along every axis of partition k; None where it is no grid."""
-        return tuple(int(c) for c in self.cells[k]) if self.cells[k].all() else None
+        if not self.cells[k].all():
+            return None
+        return tuple(map(int, self.cells[k]))
 
     def places(self, k: int) -> Places:
         """Where the regions of partition k lie."""
@@ -130,7 +132,10 @@ def cut_images(
     geometry = input_geometry(view, space, size)
     facts = Facts(None, test.cohort, geometry)
     affine = facts.affine if test.cohort.has_images else _no_affine
-    specs = [partitions] if isinstance(partitions, str) else list(partitions or default_partitions(geometry.size))
+    if isinstance(partitions, str):
+        specs = [partitions]
+    else:
+        specs = list(partitions or default_partitions(geometry.size))
     made = tuple(partition(spec, geometry.size, edges=facts.edge_image, affine=affine, names=names) for spec in specs)
     if made[0].R < FEWEST_REGIONS:
         raise SettingError(
@@ -168,7 +173,10 @@ def input_geometry(view: View, space: Sequence[int], size: int | Sequence[int] |
         return Geometry(**on_card)
     axes = len(space)
     if size is not None:
-        assumed = (size,) * axes if isinstance(size, int) else tuple(size)
+        if isinstance(size, int):
+            assumed = (size,) * axes
+        else:
+            assumed = tuple(size)
         if len(assumed) != axes:
             raise SettingError(
                 f"size={size} has {len(assumed)} axes and the maps {axes} {tuple(space)}: give one number for each"
@@ -208,7 +216,7 @@ def partition(
     """
     kind, _, rest = str(spec).partition(":")
     if kind == "grid" and re.fullmatch(r"\d+(x\d+)*", rest):
-        counts = tuple(int(c) for c in rest.split("x"))
+        counts = tuple(map(int, rest.split("x")))
         return _grid(size, counts * len(size) if len(counts) == 1 else counts)
     if kind == "superpixel" and rest.isdigit():
         if len(size) != 2:
@@ -285,7 +293,7 @@ def _geometry_on_card(view: View) -> dict[str, Any]:
 
 def _grid(size: Sequence[int], cells: tuple[int, ...]) -> Partition:
     regions = cutting.grid(size, cells)
-    names = tuple(_cell_name(place) for place in np.ndindex(*cells))
+    names = tuple(map(_cell_name, np.ndindex(*cells)))
     return Partition("x".join(map(str, cells)) + " cells", regions, cells, names)
 
 
@@ -298,7 +306,9 @@ def _cell_name(place: tuple[int, ...]) -> str:
 def _superpixels(edges: np.ndarray, number: int) -> Partition:
     regions = cutting.superpixel(edges, number)
     R = int(regions.max()) + 1
-    note = "" if number == R else f"SLIC gave {R} superpixels where {number} were asked for"
+    note = ""
+    if number != R:
+        note = f"SLIC gave {R} superpixels where {number} were asked for"
     return Partition(f"{R} superpixels", regions, (), tuple(f"superpixel {r}" for r in range(R)), note)
 
 
@@ -315,7 +325,9 @@ def _atlas(
     known = _region_names(names)
     called = tuple(known.get(int(label), f"label {label}") for label in labels)
     lost = ", ".join(known.get(int(label), str(label)) for label in dropped)
-    note = f"without a voxel at this resolution, and left out: {lost}" if len(dropped) else ""
+    note = ""
+    if len(dropped):
+        note = f"without a voxel at this resolution, and left out: {lost}"
     return Partition(f"atlas {Path(path).name}", regions, (), called, note)
 
 
@@ -334,7 +346,10 @@ def _region_names(given: Mapping[Any, str] | str | None) -> dict[int, str]:
         rows = list(csv.reader(text.splitlines()))
     else:
         rows = [re.split(r"\t|\s+", line.strip()) for line in text.splitlines()]
-    by_label = {int(row[0]): row[1].strip() for row in rows if len(row) > 1 and row[0].strip().isdigit()}
+    by_label = {}
+    for row in rows:
+        if len(row) > 1 and row[0].strip().isdigit():
+            by_label[int(row[0])] = row[1].strip()
     if not by_label:
         raise SettingError(f"{path} names no region: its first two columns must be a whole number and a name")
     return by_label
@@ -358,7 +373,10 @@ def _read_affine(name: str, root: Path, axes: int) -> np.ndarray:
             "common space; for a displacement field, warp the images themselves before the models see them"
         )
     try:
-        numbers = np.load(path) if path.suffix == ".npy" else np.loadtxt(path)
+        if path.suffix == ".npy":
+            numbers = np.load(path)
+        else:
+            numbers = np.loadtxt(path)
     except ValueError as error:
         raise DataError(f"transform {path} is no matrix of numbers ({error}): give ({axes + 1}, {axes + 1})") from error
     matrix = np.asarray(numbers, dtype=np.float64)

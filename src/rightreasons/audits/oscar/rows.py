@@ -104,4 +104,6 @@ def balanced_rows(test: View, a: Attribute, balance: Balance, slices: str | None
 
 
 def _texts(column: np.ndarray | None) -> tuple[str, ...]:
-    return () if column is None else tuple(map(str, column))
+    if column is None:
+        return ()
+    return tuple(map(str, column))

@@ -127,7 +127,8 @@ def conclude(
     tested, *seeds = measurements["test"]
     others: list[Model] = []
     for role in ROLES[1:]:
-        others += [Model(role, m) for m in measurements.get(role, ())]
+        for m in measurements.get(role, ()):
+            others.append(Model(role, m))
     frozen = Panel.read(Path(panel)) if panel else _panel([tested, *seeds], others)
     if frozen is not None:
         check_weights(weights)
@@ -136,7 +137,7 @@ def conclude(
         seeds=tuple(seeds),
         others=tuple(others),
         panel=frozen,
-        weights=tuple(float(w) for w in weights),
+        weights=tuple(map(float, weights)),
         touched=touched,
         severities=read_severities(severities, operators),
         decide=decide,
@@ -149,4 +150,6 @@ def _panel(tested: Sequence[Measurement], others: Sequence[Model]) -> Panel | No
     named = [model.measurement for model in others if model.role == "panel"]
     if len(named) < 2:
         named = [*tested, *(model.measurement for model in others)]
-    return panel_of(named) if len(named) > 1 else None
+    if len(named) > 1:
+        return panel_of(named)
+    return None

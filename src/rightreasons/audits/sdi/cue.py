@@ -15,6 +15,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, NotRun
 from rightreasons.evidence import Evidence
 from rightreasons.stats import groups, probes, resampling
+from rightreasons.stats.probes import Sample
 from rightreasons.stats.resampling import Interval, Resamples, interval
 
 INSERTED = "border"  # the cue of rows that have none
@@ -22,22 +23,16 @@ SMALLEST = 10  # rows of a value of the cue
 
 
 @dataclass(frozen=True)
-class CueRows:
-    """Features, labels and the cue of some rows; the cue is -1 (a number: NaN) where it is missing."""
-
-    z: np.ndarray
-    label: np.ndarray
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
 class Cue:
-    """The cue of audit and test rows; without a name it is a border inserted in a random half of them."""
+    """The cue as the attribute `a` of audit and test rows: -1 (a number: NaN) where it is missing.
+
+    Without a name it is a border inserted in a random half of them.
+    """
 
     name: str
     continuous: bool
-    audit: CueRows
-    test: CueRows
+    audit: Sample
+    test: Sample
 
 
 def find_cue(
@@ -53,8 +48,8 @@ def find_cue(
     return Cue(
         on_test.name,
         on_test.kind == "continuous",
-        CueRows(z, label, on_audit.values),
-        CueRows(perturbed.z, perturbed.label, on_test.values),
+        Sample(z, label, on_audit.values),
+        Sample(perturbed.z, perturbed.label, on_test.values),
     )
 
 
@@ -73,9 +68,9 @@ def insert_border(evidence: Evidence, perturbed: Perturbed, operators: Sequence[
     return Cue("", False, fit, read)
 
 
-def _half_bordered(z: np.ndarray, label: np.ndarray, bordered: np.ndarray, rng: np.random.Generator) -> CueRows:
+def _half_bordered(z: np.ndarray, label: np.ndarray, bordered: np.ndarray, rng: np.random.Generator) -> Sample:
     half = rng.permutation(len(z)) % 2
-    return CueRows(np.where(half[:, None] == 1, bordered, z), label, half)
+    return Sample(np.where(half[:, None] == 1, bordered, z), label, half)
 
 
 def _refuse_other_levels(on_test: Attribute, on_audit: Attribute) -> None:
@@ -122,7 +117,9 @@ def probe_cue(cue: Cue, perturbed: Perturbed, operators: Sequence[Severity], sam
     encoded = _read(plain, cue, cue.test.z, [np.flatnonzero(read)], sample)
     clean = _read(balanced, cue, cue.test.z, parts, sample)
     if cue.name:
-        under = [_read_under(balanced, cue, perturbed.features(operator), parts, sample) for operator in operators]
+        under = []
+        for operator in operators:
+            under.append(_read_under(balanced, cue, perturbed.features(operator), parts, sample))
         drop = _falls(clean, under, level)
     else:
         drop = Intervals.undefined(len(operators))
@@ -140,7 +137,7 @@ def probe_cue(cue: Cue, perturbed: Perturbed, operators: Sequence[Severity], sam
 
 def _rows_to_probe(cue: Cue) -> tuple[np.ndarray, np.ndarray]:
     """Which audit and which test rows have the cue, with a value that is frequent enough in both."""
-    fit, read = cue.audit.values, cue.test.values
+    fit, read = cue.audit.a, cue.test.a
     if cue.continuous:
         return ~np.isnan(fit), ~np.isnan(read)
     frequent = _frequent_values(fit[fit >= 0], read[read >= 0])
@@ -155,7 +152,7 @@ def _frequent_values(fit: np.ndarray, read: np.ndarray) -> np.ndarray:
 def _too_few(cue: Cue, fit: np.ndarray, read: np.ndarray) -> bool:
     if min(fit.sum(), read.sum()) < 2 * SMALLEST:
         return True
-    return not cue.continuous and len(np.unique(cue.audit.values[fit])) < 2
+    return not cue.continuous and len(np.unique(cue.audit.a[fit])) < 2
 
 
 def _undefined(k: int, n_audit: int, n_cue: int, B: int) -> Probed:
@@ -168,7 +165,7 @@ def _undefined(k: int, n_audit: int, n_cue: int, B: int) -> Probed:
 
 
 def _fit_probes(cue: Cue, fit: np.ndarray, C: float) -> tuple[probes.Probe, probes.Probe]:
-    z, label, values = cue.audit.z[fit], cue.audit.label[fit], cue.audit.values[fit]
+    z, label, values = cue.audit.z[fit], cue.audit.y[fit], cue.audit.a[fit]
     if cue.continuous:
         ridge = probes.fit_ridge(z, values)
         return ridge, ridge
@@ -178,10 +175,12 @@ def _fit_probes(cue: Cue, fit: np.ndarray, C: float) -> tuple[probes.Probe, prob
 
 def _by_label(cue: Cue, read: np.ndarray) -> list[np.ndarray]:
     """The rows of each label where every label has two values of a named cue, else all rows."""
-    labels = [y for y in sorted(set(cue.test.label[read].tolist())) if y >= 0]
-    parts = [np.flatnonzero(read & (cue.test.label == y)) for y in labels]
-    within = cue.name and len(parts) > 1 and all(_has_two_values(cue.test.values[rows], cue.continuous) for rows in parts)
-    return parts if within else [np.flatnonzero(read)]
+    labels = [y for y in sorted(set(cue.test.y[read].tolist())) if y >= 0]
+    parts = [np.flatnonzero(read & (cue.test.y == y)) for y in labels]
+    within = cue.name and len(parts) > 1 and all(_has_two_values(cue.test.a[rows], cue.continuous) for rows in parts)
+    if within:
+        return parts
+    return [np.flatnonzero(read)]
 
 
 def _has_two_values(values: np.ndarray, continuous: bool) -> bool:
@@ -197,7 +196,7 @@ def _read(probe: probes.Probe, cue: Cue, z: np.ndarray, parts: Sequence[np.ndarr
     def auc(counts: np.ndarray) -> np.ndarray:
         by_part = []
         for rows in parts:
-            truth, weight = cue.test.values[rows], np.ascontiguousarray(counts[:, rows])
+            truth, weight = cue.test.a[rows], np.ascontiguousarray(counts[:, rows])
             if cue.continuous:
                 by_part.append(resampling.concordance_draws(truth, score[rows], weight))
             else:

@@ -63,7 +63,9 @@ def taken(effects: np.ndarray, has_label: bool) -> np.ndarray:
     """
     cue, label = effects[:, CUE], effects[:, LABEL]
     left = np.divide(label[:, 1:], label[:, :1], out=np.ones_like(label[:, 1:]), where=label[:, :1] > 0)
-    share = np.clip(left, 0, 1) if has_label else 1.0
+    share = 1.0
+    if has_label:
+        share = np.clip(left, 0, 1)
     lost: np.ndarray = share * cue[:, :1] - cue[:, 1:]
     return lost
 
@@ -107,7 +109,9 @@ class Effects:
 
     @property
     def problem(self) -> str:
-        return "" if self.cells else f"no label has two values of the cue with {FEWEST} rows"
+        if self.cells:
+            return ""
+        return f"no label has two values of the cue with {FEWEST} rows"
 
     def draws(self, counts: np.ndarray) -> np.ndarray:
         """(b, 2, k): the cue's effect and the label's in every resample, counts (b, n)."""
@@ -162,7 +166,9 @@ def _cells(by_label: list[np.ndarray], cue: np.ndarray, values: np.ndarray) -> l
 
 def _enough(rows: np.ndarray) -> np.ndarray:
     """Row numbers; none where they are few."""
-    return np.flatnonzero(rows) if rows.sum() >= FEWEST else np.empty(0, dtype=np.int64)
+    if rows.sum() >= FEWEST:
+        return np.flatnonzero(rows)
+    return np.empty(0, dtype=np.int64)
 
 
 def _mean(values: np.ndarray, rows: np.ndarray, counts: np.ndarray) -> np.ndarray:

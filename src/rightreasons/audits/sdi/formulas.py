@@ -27,7 +27,9 @@ def sensitivity(features: ArrayLike, perturbed: ArrayLike) -> np.ndarray:
         raise DataError(f"found features {z.shape} and perturbed features {moved.shape}, expected two arrays (n, d) of one shape")
     norm = np.linalg.norm(z, axis=1).mean() if len(z) else np.nan
     distance = np.linalg.norm(z - moved, axis=1)
-    return distance / norm if norm > 0 else np.full(len(z), np.nan)
+    if norm > 0:
+        return distance / norm
+    return np.full(len(z), np.nan)
 
 
 def ratio(s_nc: ArrayLike, s_c: ArrayLike, epsilon: float = EPSILON) -> np.ndarray:
@@ -41,7 +43,10 @@ def p_against(null: float, value: float, draws: np.ndarray) -> float:
     if math.isnan(value):
         return math.nan
     known = draws[~np.isnan(draws)]
-    beyond = np.sum(known <= null) if value > null else np.sum(known >= null)
+    if value > null:
+        beyond = np.sum(known <= null)
+    else:
+        beyond = np.sum(known >= null)
     return float(min(1.0, 2 * (1 + beyond) / (len(known) + 1)))
 
 

@@ -120,7 +120,9 @@ class Judged:
             return f"no operator removes the cue from the features{self._unresolved()}"
         if self.calls.any():
             return ""
-        return self._could_not_see() if self.decide == CUE_RULE else self._could_not_compare()
+        if self.decide == CUE_RULE:
+            return self._could_not_see()
+        return self._could_not_compare()
 
     def _unresolved(self) -> str:
         names = self.measurement.calibration.unresolved
@@ -246,7 +248,10 @@ def _baseline_depends(judged: Judged) -> Check:
     """An operator that upsets a model without any use for the cue as much says nothing about the baseline."""
     severities = judged.severities
     marked = [o for o in severities.operators if o.status == DEPENDS]
-    evidence = [o.operator for o in marked if o.drop is None or o.drop - (o.drop_reference or 0.0) > severities.tolerance]
+    evidence = []
+    for o in marked:
+        if o.drop is None or o.drop - (o.drop_reference or 0.0) > severities.tolerance:
+            evidence.append(o.operator)
     alike = [o.operator for o in marked if o.operator not in evidence]
     notes = []
     if evidence:

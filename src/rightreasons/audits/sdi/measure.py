@@ -129,4 +129,4 @@ def _effect(cue: Cue, perturbed: Perturbed, operators: Sequence[Severity], sampl
     if not cue.name:
         return undefined_effect(len(operators), "no cue is named")
     probabilities = perturbed.probabilities(operators)
-    return cue_effect(Effects(probabilities, cue.test.label, cue.test.values, continuous=cue.continuous), sample, level)
+    return cue_effect(Effects(probabilities, cue.test.y, cue.test.a, continuous=cue.continuous), sample, level)

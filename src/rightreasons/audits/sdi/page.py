@@ -92,7 +92,10 @@ def _value(number: Interval) -> str:
 def estimates(judged: Judged) -> list[Estimate]:
     """What decides comes first."""
     taken, cue_effect, ratio = _taken(judged), _cue_effect(judged.measurement), _ratio(judged)
-    first = [ratio, taken, cue_effect] if judged.decide == RATIO_RULE else [taken, cue_effect, ratio]
+    if judged.decide == RATIO_RULE:
+        first = [ratio, taken, cue_effect]
+    else:
+        first = [taken, cue_effect, ratio]
     return [*first, _family_ratio(judged.measurement), *_encoding(judged.measurement), *_indices(judged)]
 
 
@@ -150,14 +153,19 @@ def _encoding(m: Measurement) -> list[Estimate]:
 def _cue_note(m: Measurement) -> str:
     if not m.attribute:
         return "no cue column: a border was inserted in a random half of the rows"
-    return "concordance" if m.continuous else f"{m.attribute}, on held-out rows"
+    if m.continuous:
+        return "concordance"
+    return f"{m.attribute}, on held-out rows"
 
 
 def _indices(judged: Judged) -> list[Estimate]:
     panel = judged.panel
-    note = "" if panel is None else f"against {panel.name} ({len(panel.models)} models), held fixed"
+    note = ""
+    if panel is not None:
+        note = f"against {panel.name} ({len(panel.models)} models), held fixed"
     more: dict[str, Any] = {"unit": "index", "note": note, "group": "Index"}
-    features, head = (judged.index_interval(judged.measurement, space) for space in (FEATURES, HEAD))
+    features = judged.index_interval(judged.measurement, FEATURES)
+    head = judged.index_interval(judged.measurement, HEAD)
     return [
         Estimate.of(INDEX_NAMES[FEATURES], features, "encoding", **more),
         Estimate.of(INDEX_NAMES[HEAD], head, "reliance", **more),
@@ -328,7 +336,10 @@ def _by_family(judged: Judged) -> Table:
         components = np.array([_components_of(model.measurement, members) for model in judged.models])
         limits = _range(components)
         for model, own in zip(judged.models, components):
-            index = combine(own[None], limits, judged.weights)[0] if several else np.nan
+            if several:
+                index = combine(own[None], limits, judged.weights)[0]
+            else:
+                index = np.nan
             rows.append([family, model.measurement.model, model.role, *own[:2], index])
     return Table(
         title="The index from one family of operators",
@@ -344,7 +355,10 @@ def _components_of(m: Measurement, operators: tuple[str, ...]) -> np.ndarray:
     chosen = np.isin(m.operators.name, operators)
     compared = chosen & ~np.isnan(s_c)
     mean = s_nc[chosen].mean() if chosen.any() else np.nan
-    ratio = s_nc[compared].mean() / s_c[compared].mean() if compared.any() else np.nan
+    if compared.any():
+        ratio = s_nc[compared].mean() / s_c[compared].mean()
+    else:
+        ratio = np.nan
     return np.array([mean, ratio, m.probe.auc.value])
 
 

@@ -51,7 +51,9 @@ class Perturbed:
         self.view, self.head, self.draws = evidence.on("test"), evidence.head, draws
         self.arrays = frozenset(evidence.arrays("test"))
         self.cohort, self.label, self.z = self.view.by_case("features")
-        self.read = None if self.head is None else head_read(self.head, self.z)
+        self.read = None
+        if self.head is not None:
+            self.read = head_read(self.head, self.z)
         unread = np.full(len(self.z), np.nan)
         self.norm = np.stack([_norm(self.z), unread if self.read is None else _norm(self.read)])
         self._distance: dict[str, np.ndarray] = {}

@@ -106,7 +106,10 @@ def read_severities(source: str | Path | None = None, operators: Sequence[str] |
     ----------
     operators : the nuisance operators to use; all by default
     """
-    found = Severities.read(source) if source else reference_severities()
+    if source:
+        found = Severities.read(source)
+    else:
+        found = reference_severities()
     if operators is None:
         return found
     known = {severity.operator: severity for severity in found.operators}

@@ -2,20 +2,21 @@
 
 Models are trained so that they encode the attribute more or less (`mitigations/gradient_scaling`, or any other way); where the
 disparity of their decisions moves with the encoding, in the direction of the training association, the attribute is a shortcut
-(ShorT, Methods). What decides here differs from the paper in three points, and the paper's own numbers stand beside it: encoding
-is read within the label, the disparity has a sign, and p comes from exchanging the attribute among test rows of one label.
+(ShorT, Methods). What decides here differs from the paper in four points, and the paper's own numbers stand beside it: encoding
+is read within the label, the disparity has a sign, p comes from exchanging the attribute among test rows of one label, and models
+that were made to show the attribute more than the baseline stand apart.
 
 | paper | function |
 |---|---|
 | Methods, "Assessing the encoding of demographic information" | `encoding.read_values`, `encoding.read_numbers` |
 | Supp. Methods, decision threshold | `decisions.decision_rule` |
 | Methods, "Assessing fairness" | `decisions.unsigned_metrics`, `stats.fairness` |
-| METHODS: disparity with its sign | `decisions.signed_metrics`, `rows.association` |
+| METHODS: disparity with its sign | `decisions.signed_metrics`, `rows.gate_of`, `stats.associations` |
 | Methods, performance floor | `judge.floor_of` |
 | Methods, LEB and UEB; Supp. Fig. 7 | `judge.bound_of` |
 | Methods, "ShorT: testing for shortcut learning" | `judge.metrics_over_models`, `judge.verdict_of` |
 | Definition, performance clause | `judge.cost_of_low_encoding` |
-| Supp. Methods, comparing data sets; Supp. Figs. 5, 6 | `compare.compare`, `matched_encoding`, `cross_table` |
+| Supp. Methods, comparing data sets; Supp. Figs. 5, 6 | `compare.compare`, `matched_encoding`, `cross_table`, `across.across` |
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rightreasons.audits._contract import Context, Need, Role
+from rightreasons.audits.short.across import across
 from rightreasons.audits.short.compare import compare, cross_table, matched_encoding
 from rightreasons.audits.short.judge import judge
 from rightreasons.audits.short.measure import measured
@@ -35,8 +37,8 @@ from rightreasons.evidence import Evidence
 from rightreasons.families import with_settings
 
 __all__ = [
-    "METRICS", "QUESTION", "ROW", "Measurement", "Result", "compare", "conclude", "cross_table", "matched_encoding", "measure",
-    "needs", "roles",
+    "METRICS", "QUESTION", "ROW", "Measurement", "Result", "across", "compare", "conclude", "cross_table", "matched_encoding",
+    "measure", "needs", "roles",
 ]  # fmt: skip
 
 GROUPS = 8  # of a continuous attribute, in which models that bound its encoding learn it

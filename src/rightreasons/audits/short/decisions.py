@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rightreasons.audits.short.encoding import ByCounts, ByDonors
-from rightreasons.audits.short.measurement import FLIPS, SIGNED, Fairness, Performance
+from rightreasons.audits.short.measurement import FLIPS, SHAPE, SIGNED, Fairness, Performance
 from rightreasons.audits.short.rows import Question, Rows
 from rightreasons.audits.short.settings import Settings
 from rightreasons.errors import SettingError
@@ -17,6 +17,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.families import suggest
 from rightreasons.head import outputs_for
 from rightreasons.stats import fairness, groups, resampling
+from rightreasons.stats.associations import Shape
 from rightreasons.stats.resampling import Counts, Exchange, Interval, Resamples, interval
 
 GAPS = ("equalised_odds", "demographic_parity", "max_gap")  # metrics that compare groups
@@ -85,20 +86,22 @@ class Metric:
     reason: str = ""
 
 
-def unsigned_metrics(test: Rows, predicted: np.ndarray, question: Question, settings: Settings) -> list[Metric]:
+def unsigned_metrics(
+    test: Rows, predicted: np.ndarray, score: np.ndarray, question: Question, settings: Settings
+) -> list[Metric]:
     """The paper's metrics. A continuous attribute without bins has no groups, hence none of `GAPS`."""
     for name in settings.metrics:
         if name not in fairness.METRICS:
             raise SettingError(f"no fairness metric {name!r}; {suggest(name, fairness.METRICS)}")
     _refuse_narrow_bins(question, settings.bins)
-    found = []
+    found, columns, of = [], (test.y, predicted, test.a), settings.of
     for name in settings.metrics:
         if not question.is_continuous:
-            disparity = fairness.disparity(name, test.y, predicted, test.a, settings.of, kind="categorical")
+            disparity = fairness.disparity(name, *columns, of, score=score, kind="categorical")
         elif name not in GAPS:
-            disparity = fairness.disparity(name, test.y, predicted, test.a, kind="continuous")
+            disparity = fairness.disparity(name, *columns, kind="continuous")
         elif settings.bins is not None:
-            disparity = fairness.disparity(name, test.y, predicted, test.a, settings.of, bins=settings.bins)
+            disparity = fairness.disparity(name, *columns, of, score=score, bins=settings.bins)
         else:
             continue
         found.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
@@ -115,14 +118,18 @@ def _refuse_narrow_bins(question: Question, bins: Sequence[float] | None) -> Non
         raise SettingError(f"bins={list(bins)} leave out test rows: {a.name} runs from {low:g} to {high:g}")
 
 
-def signed_metrics(test: Rows, predicted: np.ndarray, question: Question) -> list[Metric]:
-    """The disparity with its sign, of every attribute value that has one, or per unit: it decides."""
+def signed_metrics(test: Rows, predicted: np.ndarray, question: Question, shape: Shape | None) -> list[Metric]:
+    """The disparity with its sign, of every attribute value that has one, or per unit and along the shape: it decides."""
     a, levels = question.attribute, question.signed_levels
     found = []
     for level in levels:
         name = SIGNED if level is None or len(levels) == 1 else f"{SIGNED}: {a.levels[level]}"
         disparity = fairness.signed_disparity(test.y, predicted, test.a, level, kind=a.kind)
         found.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
+    if shape is not None:
+        # Each number stands for the log odds that its bin has in training: a slope of 1 follows them as they are.
+        along = fairness.signed_disparity(test.y, predicted, shape(test.a), kind="continuous")
+        found.append(Metric(f"{SIGNED}: {SHAPE}", along.draws, along.null, along.reason))
     return found
 
 
@@ -165,13 +172,13 @@ class Decisions:
     n_signed: int
 
 
-def decisions_of(evidence: Evidence, test: Rows, question: Question, settings: Settings) -> Decisions:
+def decisions_of(evidence: Evidence, test: Rows, question: Question, settings: Settings, shape: Shape | None = None) -> Decisions:
     probability = evidence.on("test").decisions().probability[test.kept]
     rule = decision_rule(evidence, question, settings)
     predicted = rule(probability)
-    signed = signed_metrics(test, predicted, question)
+    signed = signed_metrics(test, predicted, question, shape)
     metrics = (
-        *unsigned_metrics(test, predicted, question, settings),
+        *unsigned_metrics(test, predicted, probability[:, rule.output], question, settings),
         *counterfactual_gap(evidence, test, rule, predicted),
         *signed,
     )

@@ -147,7 +147,8 @@ def _hidden_scores(fit: Rows, test: Rows, weight: np.ndarray, settings: Settings
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(fit), len(fit), p=weight / weight.sum())
     mean, scale = fit.z.mean(axis=0), _scale(fit.z)
-    network = MLPClassifier(tuple(int(h) for h in settings.hidden), random_state=seed, early_stopping=True, max_iter=300)
+    widths = tuple(int(h) for h in settings.hidden)
+    network = MLPClassifier(hidden_layer_sizes=widths, random_state=seed, early_stopping=True, max_iter=300)
     network.fit((fit.z[rows] - mean) / scale, fit.a[rows])
     p = np.clip(network.predict_proba((test.z - mean) / scale), 1e-9, 1 - 1e-9)
     return np.log(p / (1 - p))
@@ -156,7 +157,9 @@ def _hidden_scores(fit: Rows, test: Rows, weight: np.ndarray, settings: Settings
 def _hidden_numbers(z: np.ndarray, a: np.ndarray, z_test: np.ndarray, settings: Settings, seed: int) -> np.ndarray:
     """Numbers (n,) that a readout with hidden layers reads from test features."""
     mean, scale = z.mean(axis=0), _scale(z)
-    network = MLPRegressor(tuple(int(h) for h in settings.hidden), random_state=seed, early_stopping=True, max_iter=300)
+    # By name: scikit-learn 1.7 put another argument before the widths.
+    widths = tuple(int(h) for h in settings.hidden)
+    network = MLPRegressor(hidden_layer_sizes=widths, random_state=seed, early_stopping=True, max_iter=300)
     network.fit((z - mean) / scale, (a - a.mean()) / a.std())
     guess: np.ndarray = network.predict((z_test - mean) / scale) * a.std() + a.mean()
     return guess

@@ -1,14 +1,19 @@
-"""From the measurements of a family of models to ShorT's verdict: floor, tests over models, validity, performance clause."""
+"""From the measurements of a family of models to ShorT's verdict: floor, tests over models, validity, performance clause.
+
+What decides is the removal side: the baselines and the models that encode the attribute less. Those that were made to show it
+more may come to use what the baseline leaves alone; that side stands apart. The sign of the scale does not tell the sides alone,
+because strong reversal overshoots: the network shows the attribute again, the other way round.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rightreasons.audits.short.measurement import Measurement
+from rightreasons.audits.short.measurement import SHAPE, Measurement
 from rightreasons.audits.short.settings import Rules
 from rightreasons.errors import DataError, NotRun
 from rightreasons.findings import Check, Verdict
@@ -45,6 +50,25 @@ class Family:
     floor_from: str
 
     @property
+    def removal(self) -> np.ndarray:
+        """(M,) models above the floor that were not made to show the attribute more, and encode it no more than the baselines."""
+        return self.kept & ~(self.scale > 0) & (self.encoding <= self._of_baselines(np.max, math.inf))
+
+    @property
+    def amplification(self) -> np.ndarray:
+        """(M,) models above the floor that were not made to hide it, and encode it no less than the baselines; else none."""
+        return self.kept & ~(self.scale < 0) & (self.encoding >= self._of_baselines(np.min, math.inf))
+
+    @property
+    def scale(self) -> np.ndarray:
+        """(M,) of the attribute's gradient; NaN of models that were made in another way."""
+        return np.array([m.scale for m in self.models])
+
+    def _of_baselines(self, extreme: Callable[[np.ndarray], float], otherwise: float) -> float:
+        encoding = self.encoding[self.is_baseline & self.kept & ~np.isnan(self.encoding)]
+        return float(extreme(encoding)) if len(encoding) else otherwise
+
+    @property
     def lead(self) -> Measurement:
         """The first baseline, else the first model: it says what all models share."""
         return self.models[int(self.is_baseline.argmax())] if self.is_baseline.any() else self.models[0]
@@ -58,11 +82,16 @@ class Bound:
     ----------
     source : whose encoding it is
     covered : between the weakest and the strongest model above the floor, as a part of the range from chance to the bound
+    encoded : what the baselines encode above chance, as a part of the same range
+    removed : between the baselines' mean and that of the weakest quarter of the removal side, as a part of what the baselines
+        encode above chance
     """
 
     value: float
     source: str
     covered: float
+    encoded: float
+    removed: float
 
 
 @dataclass(frozen=True)
@@ -71,21 +100,29 @@ class Metric:
 
     Attributes
     ----------
-    test, marginal : against the encoding within the label, and against that over all rows (the paper's)
-    adjusted : p over several metrics (or attribute values), Benjamini-Hochberg
+    test : against the encoding within the label, over the models of the removal side
+    whole, marginal : over all models, also against the encoding over all rows (the paper's)
+    amplified : over the models of the amplification side
+    adjusted : p of `test` over several metrics (or attribute values), Benjamini-Hochberg
+    visible : the smallest |rho| of the removal side that would be called in four families of five
     spread, draws : of rho over models and examples, (B,)
-    baseline, baseline_p : its mean over baseline models, and p of that under exchange
+    baseline, baseline_p : its mean over baseline models with its interval over examples, and p of that under exchange
+    taken : that less its mean over the weakest quarter of the removal side
     partial : rank correlation given AUC
     """
 
     name: str
     test: sweeps.Test
+    whole: sweeps.Test
     marginal: sweeps.Test
+    amplified: sweeps.Test
     adjusted: float
+    visible: float
     spread: Interval
     draws: np.ndarray
-    baseline: float
+    baseline: Interval
     baseline_p: float
+    taken: Interval
     partial: float
 
 
@@ -107,12 +144,12 @@ class Judged:
     signed : the metric that decides, oriented along the training association; None where that is not known or is none
     direction : of that association, in words
     metrics : the unsigned ones
-    rho_draws : (B,) of the disparity shown, over models and examples
     with_auc : rank correlation of encoding and AUC
     cost : AUC that the lowest encoding costs against the baseline
     front : (M,) models that no other one above the floor beats
     conditions : under which the test could have seen a shortcut
     has_association : whether label and attribute go together in training; None where that is not known
+    level : position of the signed disparity that decides among those of a model; None where none has a direction
     """
 
     family: Family
@@ -120,13 +157,13 @@ class Judged:
     signed: Metric | None
     direction: str
     metrics: tuple[Metric, ...]
-    rho_draws: np.ndarray
     with_auc: float
     cost: Interval
     over_floors: OverFloors
     front: np.ndarray
     conditions: tuple[Check, ...]
     has_association: bool | None
+    level: int | None
     verdict: Verdict
     rules: Rules
 
@@ -136,8 +173,8 @@ class Judged:
 
     @property
     def failed(self) -> list[Check]:
-        """Conditions that failed or could not be judged."""
-        return [check for check in self.conditions if check.passed is not True]
+        """Conditions that decide, and failed or could not be judged."""
+        return [check for check in self.conditions if check.decides and check.passed is not True]
 
     @property
     def unfair(self) -> list[Metric]:
@@ -167,15 +204,13 @@ class Judged:
 def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: np.random.Generator) -> Judged:
     """Test whether disparity follows encoding over the models above the floor ("ShorT: testing for shortcut learning")."""
     family = family_of(measurements, rules.floor)
-    unsigned, signed = metrics_over_models(family, rules.level, rng)
+    unsigned, signed = metrics_over_models(family, rules, rng)
     which = deciding_level(signed, family)
     deciding = None if which is None else signed[which]
     family = replace(family, disparity=_disparity(family, which))
     bound = bound_of(family, measurements.get("attribute", ()), rules.bound)
-    association = family.lead.association
-    has_association = bool((np.nan_to_num(association.sign) != 0).any()) if association.is_known else None
+    has_association = family.lead.association.is_there
     conditions = conditions_of(family, bound, deciding, has_association, rules)
-    shown = deciding or (signed[0] if signed else None)
     kept = family.kept
     enough = kept.sum() >= sweeps.FEWEST
     return Judged(
@@ -184,13 +219,13 @@ def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: 
         signed=deciding,
         direction="" if which is None else _direction(family.lead, which),
         metrics=unsigned,
-        rho_draws=np.zeros(0) if shown is None else shown.draws,
         with_auc=float(sweeps.spearman(family.encoding[kept], family.auc[kept])) if enough else math.nan,
         cost=cost_of_low_encoding(family, rules.level),
         over_floors=_over_floors(family),
         front=kept & sweeps.pareto_front(np.where(kept, family.auc, np.nan), np.abs(family.disparity)),
         conditions=conditions,
         has_association=has_association,
+        level=which,
         verdict=verdict_of(has_association, conditions, deciding, rules.alpha),
         rules=rules,
     )
@@ -238,46 +273,64 @@ def floor_of(auc: np.ndarray, is_baseline: np.ndarray, given: float | None) -> t
 # ---- tests over models ---------------------------------------------------------------------------------------------------
 
 
-def metrics_over_models(family: Family, level: float, rng: np.random.Generator) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+def metrics_over_models(family: Family, rules: Rules, rng: np.random.Generator) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
     """Every metric against the encoding: the unsigned ones, and the signed ones oriented along the training association."""
     lead = family.lead
     found = []
     for k in range(len(lead.fairness.metrics)):
-        found.append(_test_of_metric(family, k, level, rng))
+        found.append(_test_of_metric(family, k, rules, rng))
     cut = lead.fairness.n_unsigned
     unsigned = _adjusted(found[:cut], np.ones(cut, dtype=bool))
     # Values whose direction is not known are no tests, and take nothing from the others.
     return unsigned, _adjusted(found[cut:], lead.association.has_sign[: len(found) - cut])
 
 
-def _test_of_metric(family: Family, k: int, level: float, rng: np.random.Generator) -> Metric:
-    lead, models, rows = family.lead, family.models, np.flatnonzero(family.kept)
+def _test_of_metric(family: Family, k: int, rules: Rules, rng: np.random.Generator) -> Metric:
+    lead, models = family.lead, family.models
     turn, o = _orientation(lead, k), lead.encoding.orientation
     value = turn * np.array([m.fairness.value[k] for m in models])
     null = turn * np.stack([m.fairness.null[k] for m in models])
-    has_null = not np.isnan(null).all()
-    kept_null = null[rows] if has_null else null[rows][:, :0]
-    encoding, marginal = family.encoding, np.array([m.encoding.marginal.value * o for m in models])
-    test = sweeps.permutation_test(encoding[rows], value[rows], kept_null)
+    null = null if not np.isnan(null).all() else null[:, :0]
+    marginal = np.array([m.encoding.marginal.value * o for m in models])
+
+    def tested(on: np.ndarray, encoding: np.ndarray = family.encoding) -> sweeps.Test:
+        return sweeps.permutation_test(encoding[on], value[on], null[on])
+
+    removal = np.flatnonzero(family.removal)
     drawn_encoding = np.stack([m.encoding.draws * o for m in models])
     drawn_value = turn * np.stack([m.fairness.draws[k] for m in models])
-    draws = sweeps.bootstrap(drawn_encoding[rows], drawn_value[rows], rng=rng)
+    draws = sweeps.bootstrap(drawn_encoding[removal], drawn_value[removal], rng=rng)
+    test = tested(family.removal)
     base = family.is_baseline if family.is_baseline.any() else family.kept
     baseline = float(_mean_over_models(value[base]))
     baseline_p = math.nan
-    if has_null and not math.isnan(baseline):
+    if null.shape[1] and not math.isnan(baseline):
         baseline_p = p_value(baseline, _mean_over_models(null[base]))
+    weak = weakest(family)
+    left, left_draws = float(_mean_over_models(value[weak])), _mean_over_models(drawn_value[weak])
+    base_draws = _mean_over_models(drawn_value[base])
     return Metric(
         name=lead.fairness.metrics[k],
         test=test,
-        marginal=sweeps.permutation_test(marginal[rows], value[rows], kept_null),
+        whole=tested(family.kept),
+        marginal=tested(family.kept, marginal),
+        amplified=tested(family.amplification),
         adjusted=math.nan,
-        spread=interval(test.rho, draws, level, test.reason),
+        visible=sweeps.smallest_visible(test.null, rules.alpha),
+        spread=interval(test.rho, draws, rules.level, test.reason),
         draws=draws,
-        baseline=baseline,
+        baseline=interval(baseline, base_draws, rules.level),
         baseline_p=baseline_p,
-        partial=sweeps.partial_spearman(encoding[rows], value[rows], family.auc[rows]),
+        taken=interval(baseline - left, base_draws - left_draws, rules.level),
+        partial=sweeps.partial_spearman(family.encoding[removal], value[removal], family.auc[removal]),
     )
+
+
+def weakest(family: Family) -> np.ndarray:
+    """Positions of the quarter of the removal side that encodes the attribute least; baselines are never among them."""
+    rows = np.flatnonzero(family.removal & ~family.is_baseline & ~np.isnan(family.encoding))
+    order = rows[np.argsort(family.encoding[rows], kind="stable")]
+    return order[: max(1, len(order) // 4)]
 
 
 def _orientation(lead: Measurement, k: int) -> float:
@@ -325,6 +378,8 @@ def _disparity(family: Family, which: int | None) -> np.ndarray:
 
 def _direction(lead: Measurement, which: int) -> str:
     what = f"larger {lead.attribute}"
+    if lead.fairness.level(which) == SHAPE:
+        return f"{lead.attribute} goes with {lead.label_name} = {lead.positive} in the {lead.association.source}, along no slope"
     if lead.kind == "categorical":
         what = f"{lead.attribute} = {lead.fairness.level(which) or lead.training.names[-1]}"
     goes = "with" if lead.association.sign[which] > 0 else "against"
@@ -343,10 +398,22 @@ def bound_of(family: Family, references: Sequence[Measurement], given: float | N
     chance, top = encoding.chance * encoding.orientation, value * encoding.orientation
     kept = family.encoding[family.kept]
     known = kept[~np.isnan(kept)]
+    weak, above = weakest(family), _of_the_baselines(family) - chance
+    removed = math.nan
+    if len(weak) and above > 0:
+        removed = float(np.clip(1 - (family.encoding[weak].mean() - chance) / above, 0.0, 1.0))
     if math.isnan(top) or top <= chance or not len(known):
-        return Bound(value, source, math.nan)
+        return Bound(value, source, math.nan, math.nan, removed)
     inside = np.clip(known, chance, top)
-    return Bound(value, source, float((inside.max() - inside.min()) / (top - chance)))
+    return Bound(value, source, float((inside.max() - inside.min()) / (top - chance)), above / (top - chance), removed)
+
+
+def _of_the_baselines(family: Family) -> float:
+    """Their mean encoding; without any, the strongest model's."""
+    base = family.encoding[family.is_baseline & family.kept & ~np.isnan(family.encoding)]
+    if len(base):
+        return float(base.mean())
+    return float(np.nanmax(family.encoding[family.kept], initial=-math.inf))
 
 
 def _reachable_encoding(models: Sequence[Measurement], references: Sequence[Measurement]) -> tuple[float, str]:
@@ -369,51 +436,91 @@ def conditions_of(
     family: Family, bound: Bound, deciding: Metric | None, has_association: bool | None, rules: Rules
 ) -> tuple[Check, ...]:
     """What must hold for the test to have seen a shortcut; nothing of it matters where there is no association to exploit."""
-    m, number = family.lead, int(family.kept.sum())
+    m, number = family.lead, int(family.removal.sum())
+    rho = math.nan if deciding is None else deciding.test.rho
+    found = {
+        "coverage": (
+            f"the models span at least {rules.coverage:.0%} of the range of encoding",
+            _at_least(bound.covered, rules.coverage),
+            _say_coverage(m, bound),
+        ),
+        "encoded": (
+            f"the baseline encodes at least {rules.encoded:.0%} of what can be encoded: there is something to remove",
+            _at_least(bound.encoded, rules.encoded),
+            "" if math.isnan(bound.encoded) else f"{max(0.0, bound.encoded):.0%} of the way from chance to the bound",
+        ),
+        "removal": (
+            f"removal takes away at least {rules.coverage:.0%} of what the baseline encodes",
+            _at_least(bound.removed, rules.coverage),
+            _say_removal(family, bound),
+        ),
+        "models": (
+            f"at least {rules.fewest_models} models above the floor that encode the attribute no more than the baseline",
+            number >= rules.fewest_models,
+            f"{number} of {len(family.models)} models",
+        ),
+        "subgroups": (
+            f"every subgroup has at least {rules.smallest_group} test rows",
+            m.smallest.size >= rules.smallest_group,
+            f"{m.smallest.size} rows with {m.smallest.name}",
+        ),
+        "exchange": ("the attribute can be exchanged within label", not m.fairness.no_exchange, m.fairness.no_exchange),
+        "direction": (
+            "the attribute is known to go with the label in training, or known not to",
+            None if has_association is None else True,
+            _say_association(m),
+        ),
+        "correlation": (
+            "the correlation is defined",
+            None if deciding is None else not math.isnan(rho),
+            "" if deciding is None else deciding.test.reason,
+        ),
+    }
     decides = has_association is not False
+    checks = [Check(id=key, name=name, passed=passed, note=note, decides=decides) for key, (name, passed, note) in found.items()]
+    return (*checks, _could_see(deciding, decides, rules))
+
+
+def _at_least(part: float, wanted: float) -> bool | None:
+    return None if math.isnan(part) else part >= wanted
+
+
+def _could_see(deciding: Metric | None, decides: bool, rules: Rules) -> Check:
+    """Whether a correlation worth the name could have been seen; where one was, in either direction, that is answered."""
+    visible = math.nan if deciding is None else deciding.visible
+    return Check(
+        id="visible",
+        name=f"a correlation of {rules.visible:g} could have been seen",
+        passed=None if math.isnan(visible) else visible <= rules.visible,
+        note="" if math.isnan(visible) else f"the smallest |rho| that it could see is {visible:.2f}",
+        decides=decides and not (deciding is not None and deciding.adjusted < rules.alpha),
+    )
+
+
+def is_called(deciding: Metric | None, alpha: float) -> bool:
+    """Whether disparity follows the encoding, in the direction of the training association."""
+    return deciding is not None and deciding.adjusted < alpha and deciding.test.rho > 0
+
+
+def _say_association(m: Measurement) -> str:
+    a = m.association
+    if a.answer in ("given", "unknown"):
+        return a.source
+    most = int(np.nanargmax(np.abs(a.estimate[:, 0]))) if not np.isnan(a.estimate[:, 0]).all() else None
+    if most is None:
+        return f"{a.source}: one label or one attribute value"
+    value, low, high = np.exp(a.estimate[most])
+    level = m.fairness.level(most)
+    return f"{a.source}, {a.units} of them: odds ratio {value:.2f} ({low:.2f} to {high:.2f}){f' of {level}' if level else ''}"
+
+
+def _say_removal(family: Family, bound: Bound) -> str:
+    if not len(weakest(family)):
+        return "no other model encodes the attribute less than the baseline"
+    if math.isnan(bound.removed):
+        return "the baseline encodes no more of the attribute than chance"
     return (
-        Check(
-            id="coverage",
-            name=f"the models span at least {rules.coverage:.0%} of the range of encoding",
-            passed=None if math.isnan(bound.covered) else bound.covered >= rules.coverage,
-            note=_say_coverage(m, bound),
-            decides=decides,
-        ),
-        Check(
-            id="models",
-            name=f"at least {rules.fewest_models} models above the floor",
-            passed=number >= rules.fewest_models,
-            note=f"{number} of {len(family.models)} models",
-            decides=decides,
-        ),
-        Check(
-            id="subgroups",
-            name=f"every subgroup has at least {rules.smallest_group} test rows",
-            passed=m.smallest.size >= rules.smallest_group,
-            note=f"{m.smallest.size} rows with {m.smallest.name}",
-            decides=decides,
-        ),
-        Check(
-            id="exchange",
-            name="the attribute can be exchanged within label",
-            passed=not m.fairness.no_exchange,
-            note=m.fairness.no_exchange,
-            decides=decides,
-        ),
-        Check(
-            id="direction",
-            name="the direction of a shortcut is known",
-            passed=True if m.association.is_known else None,
-            note=m.association.source,
-            decides=decides,
-        ),
-        Check(
-            id="correlation",
-            name="the correlation is defined",
-            passed=None if deciding is None else not math.isnan(deciding.test.rho),
-            note="" if deciding is None else deciding.test.reason,
-            decides=decides,
-        ),
+        f"the quarter of the models that encode it least have lost {bound.removed:.0%} of what the baseline encodes above chance"
     )
 
 
@@ -430,9 +537,11 @@ def _say_coverage(m: Measurement, bound: Bound) -> str:
 def verdict_of(has_association: bool | None, conditions: Sequence[Check], deciding: Metric | None, alpha: float) -> Verdict:
     if has_association is False:
         return "no evidence"
-    if any(check.passed is not True for check in conditions) or deciding is None or math.isnan(deciding.adjusted):
+    if any(check.decides and check.passed is not True for check in conditions):
         return "inconclusive"
-    return "shortcut" if deciding.adjusted < alpha and deciding.test.rho > 0 else "no evidence"
+    if deciding is None or math.isnan(deciding.adjusted):
+        return "inconclusive"
+    return "shortcut" if is_called(deciding, alpha) else "no evidence"
 
 
 # ---- performance ---------------------------------------------------------------------------------------------------------

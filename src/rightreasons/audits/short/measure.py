@@ -8,6 +8,7 @@ import numpy as np
 
 from rightreasons.audits.short import decisions as deciding
 from rightreasons.audits.short import rows as rows_
+from rightreasons.audits.short.decisions import Decisions
 from rightreasons.audits.short.encoding import Readout, read_numbers, read_values
 from rightreasons.audits.short.measurement import Encoding, Fairness, Measurement, Performance
 from rightreasons.audits.short.rows import Question, Rows
@@ -27,12 +28,16 @@ def measured(evidence: Evidence, settings: Settings, rng: np.random.Generator) -
     readout = read(fit, test, settings, int(fitting.integers(2**31)))
     card, label_name = evidence.card, test.cohort.label_name
     target = "" if card.target == label_name else card.target
+    training = rows_.training_of(evidence, question)
     if target:
+        spreads = np.full(len(question.signed_levels), math.nan)
         performance, fairness = deciding.no_decisions(settings)
         association, null = rows_.no_association(question), None
     else:
-        performance, fairness, null = _behaviour(evidence, test, question, settings, sample, shuffling, readout)
-        association = rows_.association(evidence, question, settings.direction)
+        gate = rows_.gate_of(training, question, settings)
+        decisions = deciding.decisions_of(evidence, test, question, settings, gate.shape)
+        performance, fairness, null = _behaviour(decisions, test, question, settings, sample, shuffling, readout)
+        association, spreads = gate.association, rows_.spreads(test, question, gate.shape)
     return Measurement(
         model=card.name,
         regime=card.regime,
@@ -53,12 +58,14 @@ def measured(evidence: Evidence, settings: Settings, rng: np.random.Generator) -
         fairness=fairness,
         association=association,
         smallest=rows_.smallest_subgroup(test, question.attribute),
-        training=rows_.distribution(evidence, fit, question),
+        training=rows_.distribution(training, fit, question),
+        trained_on="" if training is None else training.fingerprint,
+        spreads=spreads,
     )
 
 
 def _behaviour(
-    evidence: Evidence,
+    decisions: Decisions,
     test: Rows,
     question: Question,
     settings: Settings,
@@ -67,7 +74,6 @@ def _behaviour(
     readout: Readout,
 ) -> tuple[Performance, Fairness, np.ndarray]:
     """Performance and fairness; and the encoding, (P,), under the exchanges that the fairness metrics went through."""
-    decisions = deciding.decisions_of(evidence, test, question, settings)
     performance, intervals, draws = deciding.resampled(decisions, test, sample, settings.level)
     exchange = exchange_within_label(test.y, test.a, test.cohort.subject)
     parts = [*(metric.null for metric in decisions.metrics), readout.exchanged]

@@ -11,6 +11,7 @@ from rightreasons.stats.resampling import Interval
 
 FLIPS = "counterfactual gap"
 SIGNED = "signed disparity"
+SHAPE = "along the shape"  # of the association, where a number goes with the label in no straight line
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ class Fairness:
     def n_unsigned(self) -> int:
         return len(self.metrics) - self.n_signed
 
+    @property
+    def signed(self) -> tuple[str, ...]:
+        """Names of the signed disparities."""
+        return self.metrics[self.n_unsigned :]
+
     def level(self, signed: int) -> str:
         """The attribute value that a signed disparity is about; empty where there is only one."""
         return self.metrics[self.n_unsigned + signed].partition(": ")[2]
@@ -94,22 +100,29 @@ class Fairness:
 
 @dataclass(frozen=True)
 class Association:
-    """Which way label and attribute go together in training, for each signed disparity.
+    """Whether and which way label and attribute go together in training, for each signed disparity.
 
     Attributes
     ----------
-    sign : (n_signed,) 1, -1, 0 where there is none, NaN where it is not known
-    estimate : (n_signed, 3) log odds with its interval
+    answer : "there", "small" or "not known"; "given" where the direction was, "unknown" where training rows are
+    sign : (n_signed,) 1, -1, 0 where none is shown, NaN where nothing is known
+    estimate : (n_signed, 3) log odds ratio with its simultaneous interval (of a number for two standard deviations)
+    p : (n_signed,) adjusted for their number
+    units : subjects of the training rows, rows where those are not known; 0 without training rows
     source : where it comes from
     """
 
+    answer: str
     sign: np.ndarray
     estimate: np.ndarray
+    p: np.ndarray
+    units: int
     source: str
 
     @property
-    def is_known(self) -> bool:
-        return not np.isnan(self.sign).all()
+    def is_there(self) -> bool | None:
+        """None where it is not known."""
+        return {"there": True, "given": True, "small": False}.get(self.answer)
 
     @property
     def has_sign(self) -> np.ndarray:
@@ -142,6 +155,8 @@ class Measurement:
     scale : of the attribute's gradient in training; NaN where the model was not trained by gradient scaling
     target : the column that it predicts, empty for the label; a model of another column has only its encoding
     rows : hash of the test rows with their label and attribute
+    trained_on : hash of the training rows, empty where those are not known
+    spreads : (n_signed,) standard deviation in the test rows of what each signed disparity is a slope on; NaN of a difference
     """
 
     model: str
@@ -164,6 +179,8 @@ class Measurement:
     association: Association
     smallest: Subgroup
     training: Distribution
+    trained_on: str
+    spreads: np.ndarray
 
     @property
     def strength(self) -> float:

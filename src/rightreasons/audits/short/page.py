@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rightreasons.audits.short.judge import Judged, Metric
-from rightreasons.audits.short.measurement import Measurement
+from rightreasons.audits.short.measurement import SHAPE, Measurement
 from rightreasons.findings import Band, Bars, Cell, Check, Curves, Estimate, Exhibit, Scatter, Table
 from rightreasons.stats.fairness import LOGISTIC
+from rightreasons.stats.resampling import Interval
+from rightreasons.stats.sweeps import Test
 
 PRESENCE = "evidence that it is there, not how strong it is"
 LEFT_OUT = "left out: below the floor"
@@ -19,9 +22,17 @@ FIRST = "fairness of the first baseline model"
 
 
 def sentence(j: Judged) -> str:
+    """What is said of the family, and then of the tested model (the baseline) alone."""
+    return f"{_of_the_family(j)}{_of_the_model(j)}{_of_amplification(j)}"
+
+
+def _of_the_family(j: Judged) -> str:
     a = f"“{j.first.attribute}”"
     if j.has_association is False:
-        return f"In the training rows {a} does not go with the label: there is no association to exploit.{_unfair(j)}"
+        return (
+            f"In the training rows {a} hardly goes with the label ({_association_note(j)}): there is no association to "
+            f"exploit.{_unfair(j, 'for another reason than an association')}"
+        )
     if j.verdict == "inconclusive":
         why = "; ".join(_not_shown(check) for check in j.failed)
         return f"The family of models cannot say whether {a} is a shortcut: {why or 'the correlation has no p'}."
@@ -30,29 +41,75 @@ def sentence(j: Judged) -> str:
     how = f"(rho {j.signed.test.rho:.2f}, p {_p(j.signed.adjusted)}, {j.signed.test.n} models)"
     if j.verdict == "shortcut":
         return (
-            f"The more the models encode {a}, the more their decisions lean the way it leans in the training rows {how}: "
-            f"a shortcut.{_legitimate(j)}"
+            f"Over the family, the less the models encode {a}, the less their decisions lean the way it leans in the training "
+            f"rows {how}: a shortcut.{_legitimate(j)}"
         )
     if j.is_under_use:
         return (
-            f"The more the models encode {a}, the less their decisions lean the way it leans in the training rows {how}: "
-            f"under-use of the attribute, which is no shortcut.{_unfair(j)}"
+            f"Over the family, the less the models encode {a}, the more their decisions lean the way it leans in the training "
+            f"rows {how}: under-use of the attribute, which is no shortcut.{_unfair(j, NOT_ENCODING)}"
         )
-    return f"Disparity does not follow how strongly the models encode {a} {how}.{_unfair(j)}"
+    return (
+        f"Over the family, disparity does not follow how strongly the models encode {a} {how}, and a correlation of "
+        f"{j.signed.visible:.2f} would have been seen.{_unfair(j, NOT_ENCODING)}"
+    )
+
+
+NOT_ENCODING = "but does not follow the encoding"
+
+
+def _association_note(j: Judged) -> str:
+    return next(check.note for check in j.conditions if check.id == "direction")
+
+
+def _of_the_model(j: Judged) -> str:
+    """How far the tested model itself leans; empty where no baseline or no direction is there."""
+    m = j.signed
+    if m is None or not j.family.is_baseline.any() or math.isnan(m.baseline.value):
+        return ""
+    lean = _lean(j, m.baseline)
+    limits = "" if math.isnan(lean.low) else f" ({lean.low:.3f} to {lean.high:.3f})"
+    leans = f" The baseline itself leans by {lean.value:.3f}{limits}, p {_p(m.baseline_p)}, {LEAN_UNIT}"
+    if math.isnan(m.taken.value):
+        return f"{leans}."
+    return f"{leans}; where the encoding is removed, by {_lean(j, m.taken).value:.3f} less."
+
+
+def _of_amplification(j: Judged) -> str:
+    m = j.signed
+    if m is None or j.verdict == "shortcut" or not m.amplified.p < j.rules.alpha or not m.amplified.rho > 0:
+        return ""
+    return (
+        f" Models that were made to encode it more do lean on it (rho {m.amplified.rho:.2f}, p {_p(m.amplified.p)}, "
+        f"{m.amplified.n} models): it can be used, which does not say that the baseline does."
+    )
 
 
 def _not_shown(check: Check) -> str:
     return f"not shown that {check.name}" + (f" ({check.note})" if check.note else "")
 
 
-def _unfair(j: Judged) -> str:
+def _unfair(j: Judged, why: str) -> str:
     if not j.unfair:
         return ""
     names = ", ".join(_words(m.name) for m in j.unfair)
-    return (
-        f" Unfairness is there ({names}) but does not follow the encoding: harder images, labels or too few rows of one group "
-        "are other reasons for it."
-    )
+    return f" Unfairness is there ({names}) {why}: harder images, labels or too few rows of one group are other reasons for it."
+
+
+LEAN_UNIT = "difference in acceptance given the label"
+
+
+def _lean(j: Judged, slope: Interval) -> Interval:
+    """A lean as a difference in acceptance: as it is of groups; of a slope, between rows two standard deviations apart.
+
+    On the scale of log odds these are 2 sd times the slope apart; around even odds that is a difference of tanh(sd slope / 2),
+    and less elsewhere.
+    """
+    spread = math.nan if j.level is None else float(j.first.spreads[j.level])
+    if math.isnan(spread):
+        return slope
+    value, low, high = (math.tanh(spread * v / 2) for v in (slope.value, slope.low, slope.high))
+    return replace(slope, value=value, low=low, high=high)
 
 
 def _legitimate(j: Judged) -> str:
@@ -76,13 +133,43 @@ def estimates(j: Judged) -> list[Estimate]:
 
 
 def _of_the_test(j: Judged) -> list[Estimate]:
-    """The correlations over models: the one that decides, then the unsigned ones."""
+    """The size of what removal takes away, with the p that decides; then the correlations over models."""
     found = []
     if j.signed is not None:
         m = j.signed
         note = f"p by exchanging the attribute within label, interval over models and examples; {PRESENCE}"
+        # The size stands first: it is what a case weighs, and a correlation is no size.
         found += [
+            Estimate.of(
+                "lean that goes with the encoding",
+                _lean(j, m.taken),
+                "reliance",
+                p=_number(m.adjusted),
+                unit=LEAN_UNIT,
+                n=j.first.n,
+                note="baseline less the models that encode it least; p is that of the correlation over models",
+            ),
+            Estimate.of(
+                f"lean of the {_lead_name(j)}",
+                _lean(j, m.baseline),
+                "reliance",
+                p=_number(m.baseline_p),
+                unit=LEAN_UNIT,
+                n=j.first.n,
+                note="towards the training association, mean over such models",
+            ),
             _rho("rho of encoding and signed disparity", m, note=note),
+            Estimate(
+                name="smallest |rho| that could be seen",
+                value=m.visible,
+                row="reliance",
+                unit="rho",
+                n=m.test.n,
+                reason="the attribute could not be exchanged" if math.isnan(m.visible) else "",
+                note="called in four families of five",
+            ),
+            _apart("rho, models that were made to encode it more", m.amplified, "does not decide: others need not use it"),
+            _apart("rho, all models", m.whole, "does not decide"),
             Estimate(
                 name="the same given AUC",
                 value=m.partial,
@@ -97,6 +184,12 @@ def _of_the_test(j: Judged) -> list[Estimate]:
         note = f"p for {len(j.metrics)} metrics; Spearman's own p {_p(m.test.usual_p)}"
         found.append(_rho(f"rho of encoding and {_words(m.name)}", m, group="unsigned metrics", note=note))
     return found
+
+
+def _apart(name: str, test: Test, note: str) -> Estimate:
+    return Estimate(
+        name=name, value=test.rho, p=_number(test.p), row="reliance", unit="rho", n=test.n, reason=test.reason, note=note
+    )
 
 
 def _rho(name: str, m: Metric, **more: str) -> Estimate:
@@ -124,20 +217,25 @@ def _of_the_baseline(j: Judged) -> list[Estimate]:
 
 
 def _associations(lead: Measurement) -> list[Estimate]:
-    unit = "log odds per unit" if lead.kind == "continuous" else "log odds ratio"
+    association = lead.association
+    unit = "log odds ratio of two standard deviations" if lead.kind == "continuous" else "log odds ratio"
     found = []
     for k in range(lead.fairness.n_signed):
-        value, low, high = lead.association.estimate[k]
+        value, low, high = association.estimate[k]
         level = lead.fairness.level(k)
+        missing = "a shape has no single ratio" if level == SHAPE else f"direction {association.source}"
         found.append(
             Estimate(
                 name="association of label and attribute in the training rows" + (f": {level}" if level else ""),
                 value=value,
                 low=low,
                 high=high,
+                p=_number(association.p[k]),
+                n=association.units,
                 row="behaviour",
                 unit=unit,
-                reason=f"direction {lead.association.source}" if math.isnan(value) else "",
+                reason=missing if math.isnan(value) else "",
+                note=f"{association.answer}; by subject where they are known, interval and p over all values together",
             )
         )
     return found
@@ -184,9 +282,7 @@ def checks(j: Judged) -> list[Check]:
 
 
 def _association_check(j: Judged) -> Check:
-    note = j.direction
-    if not note:
-        note = "no association to exploit" if j.has_association is False else j.first.association.source
+    note = "; ".join(part for part in (_association_note(j), j.direction) if part)
     name = "the attribute goes with the label in the training rows"
     return Check(id="association", name=name, passed=j.has_association, note=note)
 
@@ -224,21 +320,36 @@ def exhibits(j: Judged) -> list[Exhibit]:
 def _follows(j: Judged) -> Scatter:
     m, family = j.signed, j.family
     rho = "" if m is None else f" rho {m.test.rho:.2f} ({m.spread.low:.2f} to {m.spread.high:.2f}), p {_p(m.adjusted)}."
-    named = np.where(family.is_baseline, "baseline", "swept")
+    named = np.where(family.is_baseline, "baseline", np.where(family.removal, "encode it less", "encode it more"))
+    e, disparity = [m.encoding.within for m in family.models], _disparity_intervals(j)
     return Scatter(
         title="Disparity against encoding",
-        caption=f"One point per model.{rho} A shortcut makes disparity grow with encoding. Models below the performance floor "
+        caption=f"One point per model, bars are intervals over examples.{rho} A shortcut makes disparity fall where encoding is "
+        "removed; models that encode it more than the baseline do not decide. Models below the performance floor "
         f"(AUC {family.floor:.3f}, {family.floor_from}) are shown and left out. The correlation is {PRESENCE}.",
+        x_low=[i.low for i in e],
+        x_high=[i.high for i in e],
+        y_low=disparity[0],
+        y_high=disparity[1],
         x=_encodings(j),
         y=family.disparity,
         label=_labels(j),
         group=tuple(np.where(family.kept, named, LEFT_OUT).tolist()),
         hollow=(LEFT_OUT,),
         x_label=_axis(j),
-        y_label="signed disparity (positive: the training association)",
+        y_label="lean towards the training association",
         hline=0.0,
         bands=_bands(j),
     )
+
+
+def _disparity_intervals(j: Judged) -> tuple[np.ndarray, np.ndarray]:
+    """Limits (M,) of the signed disparity that is shown, turned as it is."""
+    lead = j.family.lead
+    k = lead.fairness.n_unsigned + (j.level or 0)
+    turn = 1.0 if j.level is None else lead.association.sign[j.level]
+    limits = turn * np.array([(m.fairness.low[k], m.fairness.high[k]) for m in j.family.models])
+    return np.sort(limits, axis=1)[:, 0], np.sort(limits, axis=1)[:, 1]
 
 
 def _over_scales(j: Judged) -> Curves:
@@ -302,11 +413,14 @@ COLUMNS: dict[str, Callable[[Metric], Cell | int | float | str | None]] = {
     "rho": lambda m: Cell.of(m.spread),
     "p (exchange)": lambda m: _number(m.test.p),
     "p adjusted": lambda m: _number(m.adjusted),
-    "Spearman's p": lambda m: _number(m.test.usual_p),
-    "rho, encoding over all rows": lambda m: _number(m.marginal.rho),
+    "smallest visible": lambda m: _number(m.visible),
+    "rho, made to encode it more": lambda m: _number(m.amplified.rho),
+    "rho, all models": lambda m: _number(m.whole.rho),
+    "its p (exchange)": lambda m: _number(m.whole.p),
+    "rho, all models, encoding over all rows": lambda m: _number(m.marginal.rho),
     "its Spearman's p": lambda m: _number(m.marginal.usual_p),
     "rho given AUC": lambda m: _number(m.partial),
-    "baseline": lambda m: _number(m.baseline),
+    "baseline": lambda m: Cell.of(m.baseline),
     "p of that": lambda m: _number(m.baseline_p),
     "models": lambda m: m.test.n,
 }
@@ -316,9 +430,10 @@ def _table(j: Judged) -> Table:
     rows = [tuple(cell(m) for cell in COLUMNS.values()) for m in (*_deciding(j), *j.metrics)]
     return Table(
         title="Every metric",
-        caption="Correlation of encoding and unfairness over models above the floor, positive where more is more unfair. "
-        "The first row decides. The paper's numbers are those over all rows with Spearman's p, which takes the models for "
-        "independent and calls too many. The last columns: the metric for the baseline, and whether that is unfair at all.",
+        caption="Correlation of encoding and unfairness, positive where more is more unfair, over the models above the floor "
+        "that encode the attribute no more than the baseline; then over the others. The first row decides. The paper's numbers "
+        "are those of all models and all rows with Spearman's p, which takes the models for independent and calls too many. The "
+        "last columns: the metric for the baseline, and whether that is unfair at all.",
         columns=tuple(COLUMNS),
         rows=rows,
         highlight=(0,) if j.signed is not None else (),
@@ -378,8 +493,12 @@ def _labels(j: Judged) -> tuple[str, ...]:
 
 
 def _label(m: Measurement) -> str:
-    scale = "" if math.isnan(m.scale) else f", scale {m.scale:.3g}"
-    return f"{m.model}{scale}, seed {m.seed}"
+    """The model as a person would name it; its own name only where nothing else is known."""
+    scale = "" if math.isnan(m.scale) else "baseline" if m.scale == 0 else f"scale {m.scale:+.3g}"
+    regime = m.regime.replace("_", " ") if not scale else ""
+    seed = "" if m.seed is None else f"seed {m.seed}"
+    parts = [m.architecture, regime, scale, seed] if scale or regime else [m.model, seed]
+    return ", ".join(part for part in parts if part)
 
 
 def _encodings(j: Judged) -> np.ndarray:

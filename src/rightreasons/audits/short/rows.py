@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Evidence, View
 from rightreasons.families import suggest
-from rightreasons.stats import fairness
+from rightreasons.stats import associations
+from rightreasons.stats.associations import Associations, Shape
 
 FEWEST_FITTED = 20  # rows of a readout
 BINS = 20  # of a continuous attribute's distribution
@@ -118,11 +119,23 @@ def fitting_rows(evidence: Evidence, question: Question, most: int, rng: np.rand
 
 def fingerprint(rows: Rows) -> str:
     """Hash of the rows with their label and attribute: models are compared on the same rows only."""
+    return _hash(rows.cohort.id, rows.y, rows.a)
+
+
+def _hash(names: Sequence[Any] | np.ndarray, y: np.ndarray, a: np.ndarray) -> str:
     made = hashlib.blake2b(digest_size=16)
-    made.update("\n".join(map(str, rows.cohort.id)).encode())
-    made.update(rows.y.tobytes())
-    made.update(rows.a.tobytes())
+    made.update("\n".join(map(str, names)).encode())
+    made.update(np.ascontiguousarray(y).tobytes())
+    made.update(np.ascontiguousarray(a).tobytes())
     return made.hexdigest()
+
+
+def spreads(test: Rows, question: Question, shape: Shape | None) -> np.ndarray:
+    """Of what each signed disparity is a slope on: a number, and its shape; NaN of differences between values."""
+    if not question.is_continuous:
+        return np.full(len(question.signed_levels), np.nan)
+    along = [] if shape is None else [float(shape(test.a).std())]
+    return np.array([float(test.a.std()), *along])
 
 
 def smallest_subgroup(test: Rows, a: Attribute) -> Subgroup:
@@ -143,8 +156,18 @@ def smallest_subgroup(test: Rows, a: Attribute) -> Subgroup:
 # ---- what the training rows say ------------------------------------------------------------------------------------------
 
 
-def training_columns(evidence: Evidence, question: Question) -> tuple[np.ndarray, np.ndarray] | None:
-    """Label and attribute of the training rows, where they are known."""
+@dataclass(frozen=True)
+class Training:
+    """Label and attribute of the training rows that have both, (n,) each, their subjects, and a hash of which rows they are."""
+
+    y: np.ndarray
+    a: np.ndarray
+    subject: np.ndarray | None
+    fingerprint: str
+
+
+def training_of(evidence: Evidence, question: Question) -> Training | None:
+    """None where the training rows are not known."""
     cohort = evidence.training
     if cohort is None and "train" in evidence.cohorts:
         cohort = evidence.on("train").cohort
@@ -152,12 +175,14 @@ def training_columns(evidence: Evidence, question: Question) -> tuple[np.ndarray
         return None
     column = cohort.attribute(question.attribute.name)
     kept = (cohort.label >= 0) & column.present
-    return (cohort.label[kept] == question.positive).astype(np.int64), column.values[kept]
+    subject = None if cohort.subject is None else np.asarray(cohort.subject)[kept]
+    y = (cohort.label[kept] == question.positive).astype(np.int64)
+    return Training(y, column.values[kept], subject, _hash(cohort.id[kept], y, column.values[kept]))
 
 
-def distribution(evidence: Evidence, fit: Rows, question: Question) -> Distribution:
+def distribution(training: Training | None, fit: Rows, question: Question) -> Distribution:
     """The attribute by label in the training rows; where these are not known, in the rows of the readout."""
-    y, values = training_columns(evidence, question) or (fit.y, fit.a)
+    y, values = (fit.y, fit.a) if training is None else (training.y, training.a)
     if not question.is_continuous:
         levels = question.attribute.levels
         count = [np.bincount(values[y == k], minlength=len(levels)) for k in (0, 1)]
@@ -167,27 +192,41 @@ def distribution(evidence: Evidence, fit: Rows, question: Question) -> Distribut
     return Distribution(np.array(count), tuple(f"{c:.6g}" for c in (edges[:-1] + edges[1:]) / 2))
 
 
-def association(evidence: Evidence, question: Question, direction: int | None) -> Association:
-    """Which way a shortcut would lean: as given, else as label and attribute go together in the training rows."""
-    levels = question.signed_levels
-    unknown = np.full((len(levels), 3), np.nan)
-    if direction is not None:
-        return Association(np.full(len(levels), float(np.sign(direction))), unknown, "given")
-    columns = training_columns(evidence, question)
-    if columns is None:
-        return Association(np.full(len(levels), np.nan), unknown, "training rows unknown: give direction=")
-    y, values = columns
-    found = []
-    for level in levels:
-        if level is None or (values == level).any():
-            found.append(fairness.association(y, values, kind=question.attribute.kind, level=level))
-        else:
-            found.append(fairness.Association(math.nan, math.nan, math.nan, 0, "no such training rows"))
-    signs = np.array([float(f.sign) for f in found])
-    return Association(signs, np.array([[f.value, f.low, f.high] for f in found]), "training rows")
+@dataclass(frozen=True)
+class Gate:
+    """What the training rows say of each signed disparity, and the shape in which a number goes with the label."""
+
+    association: Association
+    shape: Shape | None
+
+
+def gate_of(training: Training | None, question: Question, settings: Settings) -> Gate:
+    """Is there an association to exploit, and which way would a shortcut lean: as given, else as the training rows say."""
+    found = None if training is None else _association(training, question, settings)
+    shape = None if found is None else found.shape
+    count = len(question.signed_levels) + (shape is not None)
+    unknown = np.full((count, 3), np.nan), np.full(count, np.nan)
+    if settings.direction is not None:
+        sign = np.full(count, float(np.sign(settings.direction)))
+        sign[len(question.signed_levels) :] = 0.0  # a direction is one of the slope
+        return Gate(Association("given", sign, *unknown, 0, "given"), shape)
+    if found is None:
+        why = "training rows unknown: give direction="
+        return Gate(Association("unknown", np.full(count, np.nan), *unknown, 0, why), None)
+    estimate = np.stack([found.value, found.low, found.high], axis=1)[:count]
+    source = "training rows"
+    return Gate(Association(found.answer, found.sign[:count], estimate, found.p[:count], found.units, source), shape)
+
+
+def _association(training: Training, question: Question, settings: Settings) -> Associations:
+    rules = associations.Rules(sure=settings.sure, small=settings.small, level=settings.level)
+    if question.is_continuous:
+        return associations.of_number(training.y, training.a, subject=training.subject, rules=rules)
+    levels = len(question.attribute.levels)
+    return associations.of_values(training.y, training.a, levels, subject=training.subject, rules=rules)
 
 
 def no_association(question: Question) -> Association:
     """Of a model that does not predict the label."""
     k = len(question.signed_levels)
-    return Association(np.full(k, np.nan), np.full((k, 3), np.nan), "")
+    return Association("unknown", np.full(k, np.nan), np.full((k, 3), np.nan), np.full(k, np.nan), 0, "")

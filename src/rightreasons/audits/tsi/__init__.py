@@ -70,7 +70,9 @@ def needs(
 
 def roles(against: str = "auto") -> tuple[Role, ...]:
     """A balanced model on the same images, unless the comparison is with twins or with nothing."""
-    return (Role("baseline", regime="balanced", rows="balanced"),) if against in ("auto", BASELINE) else ()
+    if against not in ("auto", BASELINE):
+        return ()
+    return (Role("baseline", regime="balanced", rows="balanced"),)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def conclude(
     tiny : objects of at most so many tokens are listed
     """
     test = tuple(measurements["test"])
-    baseline, others = (tuple(measurements.get(role, ())) for role in ("baseline", "panel"))
+    baseline = tuple(measurements.get("baseline", ()))
+    others = tuple(measurements.get("panel", ()))
     first = test[0]
     side_by_side = panel([*test, *baseline, *others])
     comparison = compare(test, baseline, _compared_with(against, test, baseline), rng=rng, B=B, level=level)
@@ -122,7 +125,9 @@ def conclude(
     describing = describe(first, rng=rng, B=min(B, B_DESCRIBING), level=level)
     points = np.sort(rng.permutation(len(side_by_side.group))[:MOST_POINTS])
     subject = first.images.subject
-    n_subjects = len(set(subject.tolist())) if len(subject) else None
+    n_subjects = None
+    if len(subject):
+        n_subjects = len(set(subject.tolist()))
     context = Context(cohort=first.cohort, n_rows=len(first.images.id), n_subjects=n_subjects)
     return Result(test, side_by_side, comparison, describing, margin, tolerance, tiny, points, context)
 

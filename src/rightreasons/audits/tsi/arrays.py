@@ -31,25 +31,34 @@ def influence_array(maps: str, explain: str) -> str:
 
 def tokens_array(kind: str, maps: str) -> str:
     """Which tokens an object covers, on the grid of the influence."""
-    patched = [setting for setting in Recipe.parse(influence_array(maps, "label")).settings if setting[0] in PATCHED]
+    patched = []
+    for setting in Recipe.parse(influence_array(maps, "label")).settings:
+        if setting[0] in PATCHED:
+            patched.append(setting)
     return str(Recipe("tokens", kind, tuple(patched)))
 
 
 def map_array(method: str, explain: str) -> str:
     """The map of an attribution that may stand in for the influence."""
-    return f"maps@{method}" if method in UNEXPLAINED else f"maps@{method}(explain={explain})"
+    if method in UNEXPLAINED:
+        return f"maps@{method}"
+    return f"maps@{method}(explain={explain})"
 
 
 def drop_array(by: str, top: int, explain: str) -> str:
     """Logits without the `top` tokens of a map."""
-    settings = "draw=0" if by == "random" else f"explain={explain}"
+    settings = "draw=0"
+    if by != "random":
+        settings = f"explain={explain}"
     return f"logits@drop({settings},map={by},top={top})"
 
 
 def fill_array(fill: str, maps: str) -> str:
     """Logits with the patches that `drop_array("random", MISSING, …)` leaves out filled instead."""
     settings = dict(Recipe.parse(influence_array(maps, "label")).settings)
-    patch = f",patch={settings['patch']}" if "patch" in settings else ""
+    patch = ""
+    if "patch" in settings:
+        patch = f",patch={settings['patch']}"
     return f"logits@fill(draw=0,fill={fill},map=random{patch},top={MISSING})"
 
 

@@ -60,7 +60,9 @@ class Panel:
     @property
     def subject(self) -> np.ndarray | None:
         subject = self.models[0].images.subject
-        return subject[self.rows[0]] if len(subject) else None
+        if not len(subject):
+            return None
+        return subject[self.rows[0]]
 
 
 def panel(models: Sequence[Measurement]) -> Panel:
@@ -94,7 +96,9 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 def coverage_names(T: int) -> tuple[str, ...]:
     """The coverage groups in words, objects that are too large last."""
     edges = tokens.coverage_edges(T)
-    quarters = [f"{low + 1}–{high} tokens" if high > low + 1 else f"{high} tokens" for low, high in pairwise(edges)]
+    quarters = []
+    for low, high in pairwise(edges):
+        quarters.append(f"{low + 1}–{high} tokens" if high > low + 1 else f"{high} tokens")
     return (*quarters, f"over {edges[-1]} tokens")
 
 
@@ -175,7 +179,10 @@ def compare(
     else:
         other = np.zeros(len(hits))
     usable = joint.admissible & ~np.isnan(hits) & ~np.isnan(other)
-    spread = _above_seeds(hits, balanced, usable) if against == BASELINE else SeedSpread(None, "")
+    if against == BASELINE:
+        spread = _above_seeds(hits, balanced, usable)
+    else:
+        spread = SeedSpread(None, "")
     return Comparison(
         against=against,
         groups=_by_coverage(joint, hits, other, usable, against != NOTHING, _Bootstrap(rng, B, level)),
@@ -202,7 +209,9 @@ def _above_seeds(hits: np.ndarray, baseline: np.ndarray, usable: np.ndarray) -> 
     """One-sided prediction interval of a further balanced seed: images alone do not tell how much seeds differ."""
     k = len(baseline)
     if k < FEWEST_SEEDS or not usable.any():
-        models = "1 balanced model" if k == 1 else f"{k} balanced models"
+        models = "1 balanced model"
+        if k != 1:
+            models = f"{k} balanced models"
         return SeedSpread(None, f"{models}: how much seeds differ is not known ({FEWEST_SEEDS} needed)")
     shares = (np.nan_to_num(baseline[:, usable]) > 1).mean(axis=1)
     limit = shares.mean() + distributions.t.ppf(0.95, k - 1) * shares.std(ddof=1) * np.sqrt(1 + 1 / k)
@@ -271,7 +280,9 @@ def _estimated_shares(
         return [_Estimated(none, none, none, np.nan, 0)] * k
     inside = members[used].astype(np.float64)
     columns = np.concatenate([inside * hits[used, None], inside * other[used, None], inside], axis=1)
-    rows = None if subject is None else subject[used]
+    rows = None
+    if subject is not None:
+        rows = subject[used]
     sample = resamples(int(used.sum()), rng=bootstrap.rng, B=bootstrap.B, subject=rows)
 
     def both(counts: np.ndarray) -> np.ndarray:
@@ -300,4 +311,6 @@ def _estimated_shares(
 
 def _units(chosen: np.ndarray, subject: np.ndarray | None) -> int:
     """Subjects among the images chosen, or images where subjects are not known."""
-    return int(chosen.sum()) if subject is None else len(set(subject[chosen]))
+    if subject is None:
+        return int(chosen.sum())
+    return len(set(subject[chosen]))

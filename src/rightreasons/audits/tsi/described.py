@@ -141,7 +141,8 @@ def _deletion(m: Measurement) -> Iterator[Column]:
         for k, top in enumerate(arrays.DELETED):
             yield Column(lost_without_top(by, top), lost[k] * right, PROBABILITY)
     if "token_influence" in deletion.by and "gradcam" in deletion.by:
-        influence, gradcam = (deletion.lost[deletion.by.index(by)] for by in ("token_influence", "gradcam"))
+        influence = deletion.lost[deletion.by.index("token_influence")]
+        gradcam = deletion.lost[deletion.by.index("gradcam")]
         for k, top in enumerate(arrays.DELETED):
             more = (influence - gradcam)[k] * right
             yield Column(f"influence over gradcam, top {top}", more, PROBABILITY, AGAINST_GRADCAM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +39,10 @@ def exhibits(judged: Judged) -> tuple[Exhibit, ...]:
 def _comparison(judged: Judged) -> Exhibit:
     c = judged.comparison
     tested, other = [group.share for group in c.groups], [group.other for group in c.groups if group.other is not None]
-    bars = {"tested": tested, **({LABELS[c.against]: other} if other else {})}
+    series: dict[str, Sequence[Interval | float]] = {"tested": tested}
+    if other:
+        series[LABELS[c.against]] = other
+    series["chance line"] = [group.chance for group in c.groups]
     tolerance = None if c.against else judged.tolerance
     return Bars(
         title="How often a token outside outweighs the object",
@@ -47,25 +50,11 @@ def _comparison(judged: Judged) -> Exhibit:
         "influence between inside and outside at random would give; it decides nothing, because a model that looks at its object "
         "lies far below it, and one that leans on a cue in most images may still lie below it.",
         labels=[f"{group.name} (n = {group.images})" for group in c.groups],
-        series={**{name: _values(each) for name, each in bars.items()}, "chance line": [group.chance for group in c.groups]},
-        low={name: _lows(each) for name, each in bars.items()},
-        high={name: _highs(each) for name, each in bars.items()},
+        series=series,
         reference=tolerance,
         reference_label="" if tolerance is None else "tolerance",
         value_label="share of images",
     )
-
-
-def _values(intervals: Iterable[Interval]) -> list[float]:
-    return [i.value for i in intervals]
-
-
-def _lows(intervals: Iterable[Interval]) -> list[float]:
-    return [i.low for i in intervals]
-
-
-def _highs(intervals: Iterable[Interval]) -> list[float]:
-    return [i.high for i in intervals]
 
 
 def _gallery(m: Measurement) -> Exhibit | None:
@@ -134,7 +123,8 @@ def _side_by_side(judged: Judged, found: Iterable[tables.GroupScores], kind: str
         rows.setdefault((each.metric, each.images, each.group), []).extend(_cells(each.summary))
     columns = ["score", "images", kind]
     for model in models:
-        columns += [f"{model}: {column}" if len(models) > 1 else column for column in COLUMNS]
+        for column in COLUMNS:
+            columns.append(f"{model}: {column}" if len(models) > 1 else column)
     return Table(title=title, caption=caption, columns=columns, rows=[[*key, *cells] for key, cells in rows.items()])
 
 
@@ -198,7 +188,9 @@ def _classes(judged: Judged) -> Exhibit | None:
     if table.empty:
         return None
     shown = table.head(MOST_CLASSES).drop(columns="images")
-    more = f" The first {MOST_CLASSES} of {len(table)} rows." if len(table) > MOST_CLASSES else ""
+    more = ""
+    if len(table) > MOST_CLASSES:
+        more = f" The first {MOST_CLASSES} of {len(table)} rows."
     return Table(
         title="TSI of every class",
         caption=f"All admissible images.{more} `Result.classes` holds the whole table, to be written as CSV.",
@@ -351,8 +343,10 @@ def _deletion(judged: Judged) -> Exhibit | None:
         return None
     series = {}
     for by in maps:
-        lost = [means[described.lost_without_top(by, top)].mean for top in arrays.DELETED]
-        series[by.replace("_", " ")] = {"y": _values(lost), "low": _lows(lost), "high": _highs(lost)}
+        lost = []
+        for top in arrays.DELETED:
+            lost.append(means[described.lost_without_top(by, top)].mean)
+        series[by.replace("_", " ")] = lost
     return Curves(
         title="Probability lost when the most influential tokens are dropped",
         caption="Mean loss for the class over images that are decided rightly, with its interval, when the top 1, 3, 5, 10 and "
@@ -375,9 +369,7 @@ def _kept(judged: Judged) -> Exhibit | None:
         caption="Share of right decisions from all tokens, from those of the object alone, and from those outside alone. A model "
         "that looks at its object keeps its accuracy with the first and loses it with the second.",
         labels=["all tokens", "inside alone", "outside alone"],
-        series={"accuracy": _values(right)},
-        low={"accuracy": _lows(right)},
-        high={"accuracy": _highs(right)},
+        series={"accuracy": right},
         value_label="share of right decisions",
     )
 

@@ -92,7 +92,10 @@ def substitutes(source: Source) -> Substitutes:
             maps = read_map(source.view, name, located.grid)
             found[method] = Spuriosity(*tokens.spuriosity(maps, located.inside, source.settings.rectify))
     n = len(located.influence)
-    core = [attention_core(source, top) for top in arrays.CORE_TOPS] if "attention" in found else []
+    if "attention" in found:
+        core = [attention_core(source, top) for top in arrays.CORE_TOPS]
+    else:
+        core = []
     if located.region == "attention":  # the object is the attention already
         core = []
     return Substitutes(tuple(found), _stacked(list(found.values()), n), _stacked(core, n))
@@ -143,7 +146,9 @@ def noise(source: Source) -> Noise | None:
     """App. C.3: noise inside the object against noise outside it."""
     inside, outside = [], []
     for draw in range(source.settings.draws):
-        names = [arrays.noise_array(source.by, draw, side, source.settings.sd) for side in ("inside", "outside")]
+        names = []
+        for side in ("inside", "outside"):
+            names.append(arrays.noise_array(source.by, draw, side, source.settings.sd))
         if source.has(*names):
             inside.append(source.confidence(names[0]))
             outside.append(source.confidence(names[1]))
@@ -157,7 +162,8 @@ def noise(source: Source) -> Noise | None:
 
 def kept(source: Source) -> Kept | None:
     """Decisions from the object's tokens alone, and from the others alone."""
-    inside, outside = (arrays.keep_array(source.by, side) for side in ("inside", "outside"))
+    inside = arrays.keep_array(source.by, "inside")
+    outside = arrays.keep_array(source.by, "outside")
     if not source.has(inside, outside):
         source.note("keep", f"no accuracy from the object alone: {inside!r} and its counterpart are not in the evidence")
         return None
@@ -175,7 +181,8 @@ def missingness(source: Source) -> Missingness:
     """App. B: the same patches left out as tokens, and filled with a colour or a blur."""
     view, settings = source.view, source.settings
     ways = {"dropped": arrays.drop_array("random", arrays.MISSING, settings.explain)}
-    ways |= {f"filled ({fill})": arrays.fill_array(fill, settings.maps) for fill in arrays.FILLS}
+    for fill in arrays.FILLS:
+        ways[f"filled ({fill})"] = arrays.fill_array(fill, settings.maps)
     used = {way: name for way, name in ways.items() if source.has(name)}
     if not used.keys() - {"dropped"}:  # `dropped` alone is a point of the deletion curve
         zero = arrays.fill_array("zero", settings.maps)

@@ -71,7 +71,9 @@ class Judged:
             return None
         if not self.enough_units or not self.enough_defined:
             return "inconclusive"
-        return self._by_comparison() if self.comparison.against else self._by_tolerance()
+        if self.comparison.against:
+            return self._by_comparison()
+        return self._by_tolerance()
 
     def _by_comparison(self) -> Verdict:
         if not self.comparison.significant(self.margin):
@@ -162,8 +164,12 @@ def _say_undefined(judged: Judged) -> str:
         if reason and count:
             reasons.append(f"{count} × {reason}")
     outside = int((first.support.only_outside & first.admissible).sum())
-    more = f"; on {outside} images only tokens outside support the class" if outside else ""
-    said = f" ({'; '.join(reasons)}{more})" if reasons else ""
+    more = ""
+    if outside:
+        more = f"; on {outside} images only tokens outside support the class"
+    said = ""
+    if reasons:
+        said = f" ({'; '.join(reasons)}{more})"
     return f"undefined on {judged.comparison.undefined} of {int(judged.panel.admissible.sum())} images{said}"
 
 

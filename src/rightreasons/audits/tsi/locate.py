@@ -116,11 +116,15 @@ def _other_share(view: View, region: str, maps: str, grid: tuple[int, ...]) -> n
     if region not in OTHER:
         return None
     name = arrays.tokens_array(OTHER[region], maps)
-    share = read_map(view, name, grid) if name in view else None
+    share = None
+    if name in view:
+        share = read_map(view, name, grid)
     return None if share is None or np.isnan(share).all() else share
 
 
 def _inside(share: np.ndarray, least: float) -> np.ndarray:
     """Any overlap, or at least the given share of a token."""
     with np.errstate(invalid="ignore"):
-        return share > 0 if least <= 0 else share >= least
+        if least <= 0:
+            return share > 0
+        return share >= least

@@ -41,7 +41,10 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     located = locate(view, settings)
     scores = Spuriosity(*tokens.spuriosity(located.influence, located.inside, settings.rectify))
     probabilities = softmax(view["logits"].astype(np.float64), axis=1)
-    target = probabilities.argmax(axis=1) if settings.explain == "predicted" else np.maximum(view.label, 0)
+    if settings.explain == "predicted":
+        target = probabilities.argmax(axis=1)
+    else:
+        target = np.maximum(view.label, 0)
     images = _images(view, located, probabilities, target)
     T = located.inside.shape[1]
     admissible = tokens.is_admissible(tokens.coverage_group(images.covered, T))
@@ -49,7 +52,7 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     return Measurement(
         model=evidence.card.name,
         cohort=settings.cohort,
-        classes=tuple(str(c) for c in evidence.card.classes),
+        classes=tuple(map(str, evidence.card.classes)),
         influence=Influence(located.region, settings.maps, settings.explain, settings.rectify, T),
         images=images,
         scores=scores,
@@ -122,5 +125,8 @@ def _pictures(evidence: Evidence, view: View, located: Located, images: Images, 
 
 
 def _caption(images: Images, row: int, classes: Sequence[str]) -> str:
-    label = "label unknown" if images.label[row] < 0 else classes[images.label[row]]
+    if images.label[row] < 0:
+        label = "label unknown"
+    else:
+        label = classes[images.label[row]]
     return f"{label}, decided {classes[images.predicted[row]]} with {images.confidence[row]:.2f}"

@@ -279,4 +279,6 @@ class Measurement:
 def _defined(values: np.ndarray) -> np.ndarray:
     """The values that are; one NaN where there are none, whose mean and median are undefined."""
     known = values[~np.isnan(values)]
-    return known if len(known) else np.array([np.nan])
+    if len(known):
+        return known
+    return np.array([np.nan])

@@ -36,7 +36,9 @@ def sentence(judged: Judged) -> str:
     if not judged.enough_defined:
         admissible = int(judged.panel.admissible.sum())
         return f"{what}, but M-TSI is undefined on {c.undefined} of {admissible} images: too many to judge."
-    return _compared(judged, what) if c.against else _by_tolerance(judged, what)
+    if c.against:
+        return _compared(judged, what)
+    return _by_tolerance(judged, what)
 
 
 def _compared(judged: Judged, what: str) -> str:
@@ -47,7 +49,9 @@ def _compared(judged: Judged, what: str) -> str:
     both = f"{what}, and on {_percent(overall.other)} {ELSEWHERE[c.against]}"
     if verdict == "shortcut":
         groups = c.significant(judged.margin)
-        only = "" if overall in groups else f" Only objects of {', '.join(group.name for group in groups)} show it."
+        only = ""
+        if overall not in groups:
+            only = f" Only objects of {', '.join(group.name for group in groups)} show it."
         return f"{both}: {LEANS}.{only}"
     if verdict == "inconclusive" and c.above_seeds is False:
         return f"{both}: more, but not more than balanced models differ among themselves ({c.seeds})."
@@ -81,7 +85,9 @@ def _why_no_verdict(judged: Judged) -> str:
 
 
 def _percent(i: Interval) -> str:
-    limits = f" ({i.low:.1%} to {i.high:.1%})" if not np.isnan(i.low) else ""
+    limits = ""
+    if not np.isnan(i.low):
+        limits = f" ({i.low:.1%} to {i.high:.1%})"
     return f"{i.value:.1%}{limits}"
 
 
@@ -91,7 +97,9 @@ def _percent(i: Interval) -> str:
 def estimates(judged: Judged) -> tuple[Estimate, ...]:
     found: list[Estimate] = []
     for k, group in enumerate(judged.comparison.groups):
-        of = "images with M-TSI > 1" if k == 0 else f"images with M-TSI > 1, {group.name}"
+        of = "images with M-TSI > 1"
+        if k != 0:
+            of = f"images with M-TSI > 1, {group.name}"
         found += _shares(group, of, judged.comparison.against, "" if k == 0 else "By size of the object")
     m = judged.first
     found += [_mean("M-TSI", m.means.maximum, m.maximum[m.admissible]), _mean("A-TSI", m.means.average, m.average[m.admissible])]
@@ -125,7 +133,9 @@ def _tested(group: Shares) -> str:
 
 def _mean(name: str, mean: Interval, scores: np.ndarray) -> Estimate:
     defined = scores[~np.isnan(scores)]
-    note = f"median {np.median(defined):.3g}" if len(defined) else ""
+    note = ""
+    if len(defined):
+        note = f"median {np.median(defined):.3g}"
     return Estimate.of(f"mean {name}", mean, ROW, n=len(defined), note=note)
 
 

@@ -74,9 +74,13 @@ def check_arrays(settings: Settings) -> None:
 def wanted_extras(extras: Sequence[str]) -> tuple[str, ...]:
     """The extras asked for, in their order."""
     given = named_extras(extras)
-    return EXTRAS if "all" in given else tuple(name for name in EXTRAS if name in given)
+    if "all" in given:
+        return EXTRAS
+    return tuple(name for name in EXTRAS if name in given)
 
 
 def named_extras(extras: Sequence[str]) -> Sequence[str]:
     """One name alone stands for a list of one."""
-    return [extras] if isinstance(extras, str) else extras
+    if not isinstance(extras, str):
+        return extras
+    return [extras]

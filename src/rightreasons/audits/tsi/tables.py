@@ -65,7 +65,8 @@ def subsets(p: Panel) -> dict[str, np.ndarray]:
 def by_coverage(p: Panel) -> Iterator[GroupScores]:
     """Table 1: by size of the object; too large objects are their own group."""
     sizes = {ALL: p.admissible}
-    sizes |= {name: p.group == g for g, name in enumerate(coverage_names(p.models[0].influence.tokens))}
+    for g, name in enumerate(coverage_names(p.models[0].influence.tokens)):
+        sizes[name] = p.group == g
     for metric in METRICS:
         values = p.scores(metric)
         for subset, chosen in subsets(p).items():
@@ -144,7 +145,10 @@ def _class_scores(
     def over_classes(how: str) -> pd.DataFrame:
         return frame.agg(how).reindex(range(len(classes)))
 
-    mean, sd, median, number = (over_classes(how) for how in ("mean", "std", "median", "count"))
+    mean = over_classes("mean")
+    sd = over_classes("std")
+    median = over_classes("median")
+    number = over_classes("count")
     columns: dict[str, Any] = {"class": classes, "images": subset, "model": model}
     columns["n"] = number["M-TSI"].fillna(0).astype(int).to_numpy()
     for metric in METRICS:
@@ -198,7 +202,9 @@ def substitutes(p: Panel) -> Iterator[SubstituteScores]:
 def _cheaper(m: Measurement, metric: Metric) -> dict[str, np.ndarray]:
     """The score (n,) by other maps, and with the top tokens of the attention as the object, by name."""
     found = m.extras.substitutes
-    by_map = {f"{name} as the map": scores for name, scores in zip(found.name, metric.of(found.scores), strict=True)}
+    by_map = {}
+    for name, scores in zip(found.name, metric.of(found.scores), strict=True):
+        by_map[f"{name} as the map"] = scores
     # Without attention there are no scores for these.
     tops = zip(arrays.CORE_TOPS, metric.of(found.core), strict=False)
     return by_map | {f"top {top} by attention as the object": scores for top, scores in tops}
@@ -232,7 +238,9 @@ def quadrants(p: Panel) -> Iterator[QuadrantShares]:
             tsi = metric.of(m.scores)[rows]
             known = p.admissible & ~np.isnan(tsi) & ~np.isnan(nsi)
             place = quadrant(tsi[known], nsi[known])
-            share = {name: float((place == name).mean()) if known.any() else np.nan for name in QUADRANTS}
+            share = {}
+            for name in QUADRANTS:
+                share[name] = float((place == name).mean()) if known.any() else np.nan
             yield QuadrantShares(metric.name, model, share, int(known.sum()))
 
 

@@ -33,7 +33,9 @@ def redrawn(folder: str | os.PathLike[str], *, draw: int = 1) -> Cohort:
         raise SettingError(f"draw={draw}: give a positive number; the world itself is draw 0")
     target = Path(folder)
     settings = record(target)
-    name = "redrawn" if draw == 1 else f"redrawn-{draw}"
+    name = "redrawn"
+    if draw != 1:
+        name = f"redrawn-{draw}"
     if not (target / f"{name}.csv").exists():
         drawing = _DRAW[settings["world"]](settings, draw)
         pixels = {stack: drawing.stacks[stack] for stack in ("images", "twins")}

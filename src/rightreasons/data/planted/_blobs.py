@@ -35,7 +35,7 @@ from rightreasons.errors import SettingError
 from rightreasons.families import suggest, with_settings
 
 AXES = (("left", "middle", "right"), ("posterior", "central", "anterior"), ("inferior", "midway", "superior"))  # RAS
-REGIONS = tuple(" ".join(places) for places in product(*AXES))
+REGIONS = tuple(map(" ".join, product(*AXES)))
 CHUNK = 64
 
 
@@ -96,10 +96,9 @@ def draw_blob_world(settings: Mapping[str, Any], draw: int = 0) -> Drawing:
     shown = cue_columns("cue", redraw_cue(label, split, how, draw), label, how)
     atlas = make_atlas(shape)
     grain = stream(seed, "grain")
-    bumps = {
-        name: _bumps(atlas == REGIONS.index(settings[f"{name}_region"]) + 1, n, stream(seed, f"{name} blob"))
-        for name in ("task", "cue")
-    }
+    bumps = {}
+    for name in ("task", "cue"):
+        bumps[name] = _bumps(atlas == REGIONS.index(settings[f"{name}_region"]) + 1, n, stream(seed, f"{name} blob"))
     stacks = {key: np.empty((n, *shape, 1), np.uint8) for key in ("images", "twins")}
     stacks |= {key: np.empty((n, *shape, 1), bool) for key in ("masks", "cue_masks")}
     for start in range(0, n, CHUNK):
@@ -160,7 +159,9 @@ def _bumps(region: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 def _bump_field(bumps: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """(b, x, y, z) Gaussian blobs of height 1, cut off at two and a half widths."""
-    squares = [(np.arange(s) - bumps[:, axis, None]) ** 2 for axis, s in enumerate(shape)]
+    squares = []
+    for axis, s in enumerate(shape):
+        squares.append((np.arange(s) - bumps[:, axis, None]) ** 2)
     distance = squares[0][:, :, None, None] + squares[1][:, None, :, None] + squares[2][:, None, None, :]
     scaled = distance / bumps[:, 3, None, None, None] ** 2
     return np.where(scaled < 2.5**2, np.exp(-scaled / 2), 0)

@@ -69,7 +69,10 @@ class Cue:
             side = round(DEFAULT_SIZE.get(kind, 0) * pixels)
         else:
             side = size
-        most = (pixels - 1) // 2 if kind == "ring" else pixels
+        if kind == "ring":
+            most = (pixels - 1) // 2
+        else:
+            most = pixels
         if kind in DEFAULT_SIZE and not 1 <= side <= most:
             raise SettingError(f"a {kind} of {side} pixels does not fit an image of {pixels}: give size= from 1 to {most}")
         where = None
@@ -94,7 +97,9 @@ def locate(cue: Cue, objects: np.ndarray, rng: np.random.Generator) -> np.ndarra
         return ~objects
     rows, columns = np.arange(height), np.arange(width)
     if cue.kind == "ring":
-        edge = [(at < cue.size) | (at >= length - cue.size) for at, length in ((rows, height), (columns, width))]
+        edge = []
+        for at, length in ((rows, height), (columns, width)):
+            edge.append((at < cue.size) | (at >= length - cue.size))
         return np.broadcast_to(edge[0][:, None] | edge[1], objects.shape).copy()
     top, left = _corner(cue, objects, rng)
     inside_rows = (rows >= top[:, None]) & (rows < top[:, None] + cue.size)
@@ -145,7 +150,7 @@ def _where(place: str | Sequence[int], side: int, pixels: int) -> str | tuple[in
         if place != "random" and place not in PLACES:
             raise SettingError(f"no place named {place!r}; {suggest(place, [*PLACES, 'random'])}")
         return place
-    corner = tuple(int(p) for p in place)
+    corner = tuple(map(int, place))
     if len(corner) != 2 or any(not 0 <= p <= pixels - side for p in corner):
         raise SettingError(f"place={tuple(place)}: a cue of {side} pixels begins at (row, column) from 0 to {pixels - side}")
     return corner[0], corner[1]
@@ -207,10 +212,11 @@ def _pattern(cue: Cue, look: np.ndarray, grain: np.ndarray) -> np.ndarray:
     across = np.fft.rfftfreq(width)[None, :] * height / 32
     at = _turn(look, cue.values)[:, None, None]
     if cue.kind == "texture":
-        distance = [
-            (across - np.cos(np.pi * at) * sign / STRIPES) ** 2 + (down - np.sin(np.pi * at) * sign / STRIPES) ** 2
-            for sign in (1, -1)
-        ]
+        distance = []
+        for sign in (1, -1):
+            distance.append(
+                (across - np.cos(np.pi * at) * sign / STRIPES) ** 2 + (down - np.sin(np.pi * at) * sign / STRIPES) ** 2
+            )
         keep = np.exp(-np.minimum(*distance) / (2 * 0.04**2))
     else:
         radius = np.maximum(np.hypot(across, down), 1e-3)

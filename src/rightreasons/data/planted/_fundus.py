@@ -102,7 +102,10 @@ def draw_fundus_world(settings: Mapping[str, Any], draw: int = 0, *, external: b
     seed, pixels, years = settings["seed"], settings["pixels"], settings["cue"] == "age" and settings["continuous"]
     site = "external" if external else "internal"
     how = _association(settings, external)
-    n = settings["n_external"] if external else settings["n"]
+    if external:
+        n = settings["n_external"]
+    else:
+        n = settings["n"]
     true = labels(n, settings["prevalence"], stream(seed, f"{site} labels"))
     if external:
         split = np.full(n, "external", object)
@@ -111,7 +114,8 @@ def draw_fundus_world(settings: Mapping[str, Any], draw: int = 0, *, external: b
     label = with_noise(true, split, how)
     name = "age" if settings["cue"] == "age" else "device"
     shown = cue_columns(name, redraw_cue(label, split, how, draw), label, how, years)
-    look, twin_look = (looks(shown[key], how, years) for key in (name, f"twin_{name}"))
+    look = looks(shown[name], how, years)
+    twin_look = looks(shown[f"twin_{name}"], how, years)
     eyes = _eyes(true, stream(seed, f"{site} anatomy"))
     grain = stream(seed, f"{site} grain")
     stacks = {key: np.empty((n, pixels, pixels, 3), np.uint8) for key in ("images", "twins")}

@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from rightreasons import files
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
+from rightreasons.families import refuse_bad_seed
 
 VERSION = 1  # of the generators; a folder made by another one is not reused
 BIASED = ("train", "val")  # the splits in which `agreement` holds, and which a redraw draws again
@@ -85,7 +86,9 @@ class Association:
             "audit": none if agreement_audit is None else agreement_audit,
             "test": none if agreement_test is None else agreement_test,
         }
-        shares = {split: _share(share, classes, values == 0) for split, share in stated.items()}
+        shares = {}
+        for split, share in stated.items():
+            shares[split] = _share(share, classes, values == 0)
         return cls(classes, values, shares, label_noise, int(seed))
 
     def everywhere(self, split: str) -> Association:
@@ -99,6 +102,7 @@ class Association:
 
 def stream(seed: int, task: str) -> np.random.Generator:
     """One generator per task, so that what one task draws never moves what another one draws."""
+    refuse_bad_seed(seed)
     return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(task.encode())]))
 
 
@@ -251,7 +255,10 @@ def write(folder: Path, name: str, drawing: Drawing, nifti: bool = False) -> Non
     frame = drawing.frame.copy()
     for stack, part in column.items():
         own = stack in drawing.stacks
-        stem = stack if name == "manifest" or not own else f"{name}_{stack}"
+        if name == "manifest" or not own:
+            stem = stack
+        else:
+            stem = f"{name}_{stack}"
         if own:
             _write_stack(folder, stem, drawing.stacks[stack], nifti)
         frame[part] = [f"{stem}/{row}.nii.gz" if nifti else f"{stem}.npy#{row}" for row in range(len(frame))]
@@ -291,7 +298,10 @@ def _write_stack(folder: Path, stem: str, stack: np.ndarray, nifti: bool) -> Non
 
 
 def _same(wanted: dict[str, Any], stored: dict[str, Any], folder: Path) -> None:
-    differ = [key for key in sorted({*wanted, *stored}) if wanted.get(key) != stored.get(key)]
+    differ = []
+    for key in sorted({*wanted, *stored}):
+        if wanted.get(key) != stored.get(key):
+            differ.append(key)
     if differ:
         made_with = ", ".join(f"{key}={stored.get(key)!r}" for key in differ)
         asked_for = ", ".join(f"{key}={wanted.get(key)!r}" for key in differ)

@@ -45,7 +45,9 @@ class Store:
         """Store files of `home` in a place of the store, each once; those in `known` are there."""
         listing: Listing = {}
         for path in paths:
-            name = known.get(path) if known else None
+            name = None
+            if known:
+                name = known.get(path)
             listing[path] = name or self._send_one(home / path, place)
         return listing
 
@@ -111,7 +113,10 @@ class Store:
 
     @property
     def _has_folders(self) -> bool:
-        spoken = {self.fs.protocol} if isinstance(self.fs.protocol, str) else set(self.fs.protocol)
+        if isinstance(self.fs.protocol, str):
+            spoken = {self.fs.protocol}
+        else:
+            spoken = set(self.fs.protocol)
         return bool(spoken & {"file", "local", "sftp", "ssh", "smb", "hdfs", "webhdfs", "arrow_hdfs"})
 
     def _full(self, name: str) -> str:

@@ -21,6 +21,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rightreasons import trust
 from rightreasons.errors import SettingError
 from rightreasons.study.engines import THREAD_VARIABLES, Event, Task
 from rightreasons.study.folder import Study
@@ -39,7 +40,10 @@ class Engine:
     """
 
     def __init__(self, study: Study, *, workers: int | None = None, threads: int = 1, gpus: list[int] | None = None) -> None:
-        self.gpus = visible_gpus() if gpus is None else list(gpus)
+        if gpus is None:
+            self.gpus = visible_gpus()
+        else:
+            self.gpus = list(gpus)
         self.workers = workers or len(self.gpus) or max(1, cores() // threads)
         if self.workers < 1 or threads < 1:
             raise SettingError(f"workers={workers}, threads={threads}: give at least 1 of each")
@@ -85,7 +89,7 @@ class Engine:
             [sys.executable, "-m", __name__, str(self.folder), str(self.threads), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **limits, "RIGHTREASONS_QUIET": "1"},
+            env={**os.environ, **limits, **trust.to_environment(), "RIGHTREASONS_QUIET": "1"},
             start_new_session=True,
         )
 
@@ -98,7 +102,9 @@ class Engine:
             task = self._waiting.popleft()
             self._running[task.key] = (task, time.monotonic(), slot)
             self._events.append(Event("started", task))
-            gpu = self.gpus[slot % len(self.gpus)] if self.gpus else None
+            gpu = None
+            if self.gpus:
+                gpu = self.gpus[slot % len(self.gpus)]
             self._say({"task": task.to_json(), "gpu": gpu})
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -151,7 +157,9 @@ class Engine:
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def visible_gpus() -> list[int]:
@@ -264,4 +272,5 @@ def _watch(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    with trust.trusting(trust.from_environment()), trust.found_here():
+        serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import IO, Any
 
 import rightreasons
+from rightreasons import trust
 from rightreasons.errors import DataError, SettingError
 from rightreasons.study.engines import THREAD_VARIABLES, Event, Task
 from rightreasons.study.engines._store import Listing, Publisher, Store, files_in, replace_folder
@@ -73,10 +74,15 @@ class Engine:
         self.ray = imported()
         self._started_here = join(self.ray, address)
         total = self.ray.cluster_resources()
-        self.gpus = (1.0 if total.get("GPU") else 0.0) if gpus is None else float(gpus)
+        if gpus is None:
+            self.gpus = 1.0 if total.get("GPU") else 0.0
+        else:
+            self.gpus = float(gpus)
         self.needs = {"CPU": float(threads if cpus is None else cpus), "GPU": self.gpus, **(resources or {})}
         self._asked_workers = workers
-        self._post = Post(store, self.folder, scratch, every) if store else None
+        self._post = None
+        if store:
+            self._post = Post(store, self.folder, scratch, every)
         self._function = self.ray.remote(perform).options(
             num_cpus=self.needs["CPU"],
             num_gpus=self.gpus,
@@ -128,14 +134,19 @@ class Engine:
 
     def _environment(self) -> dict[str, str]:
         limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
-        return {**limits, "RIGHTREASONS_QUIET": "1", **({} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""})}
+        no_gpu = {} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        return {**limits, **trust.to_environment(), "RIGHTREASONS_QUIET": "1", **no_gpu}
 
     def _fill(self) -> None:
         """Hand over as many of the waiting tasks as there is room for."""
-        room = self.workers - len(self._running) if self._waiting else 0
+        room = 0
+        if self._waiting:
+            room = self.workers - len(self._running)
         for _ in range(min(room, len(self._waiting))):
             task = self._waiting.popleft()
-            parcel = None if self._post is None else self._post.pack(task)
+            parcel = None
+            if self._post is not None:
+                parcel = self._post.pack(task)
             order = Order(task.to_json(), str(self.folder), self.threads, rightreasons.__version__, parcel)
             self._running[self._function.remote(order)] = (task, time.monotonic())
             self._events.append(Event("started", task))
@@ -172,11 +183,17 @@ def join(ray: ModuleType, address: str | None) -> bool:
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        here = {"_node_ip_address": LOOPBACK} if sys.platform == "linux" else {}
+        if sys.platform == "linux":
+            here = {"_node_ip_address": LOOPBACK}
+        else:
+            here = {}
         ray.init(address="local", num_cpus=cores(), include_dashboard=False, object_store_memory=LOCAL_OBJECTS, **here, **quiet)
         return True
     host = address.rsplit(":", 1)[0]
-    here = {"_node_ip_address": host} if host.startswith("127.") else {}
+    if host.startswith("127."):
+        here = {"_node_ip_address": host}
+    else:
+        here = {}
     try:
         ray.init(address=address, **here, **quiet)
     except ConnectionError as error:
@@ -190,7 +207,9 @@ def cause(error: BaseException) -> str:
     if isinstance(inner, BaseException):  # raised by the worker's own code
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if lines:
+        return f"{type(error).__name__}: {lines[0]}"
+    return type(error).__name__
 
 
 # ---- on the worker -------------------------------------------------------------------------------------------------------
@@ -258,7 +277,12 @@ def _work(folder: Path, task: Task, threads: int) -> str:
     torch.set_num_threads(threads)
     log = folder / "runs" / task.units[0] / "log.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as words, contextlib.redirect_stdout(words), contextlib.redirect_stderr(words):
+    with (
+        log.open("a") as words,
+        contextlib.redirect_stdout(words),
+        contextlib.redirect_stderr(words),
+        trust.trusting(trust.from_environment()),
+    ):
         return work(folder, task)
 
 
@@ -324,7 +348,10 @@ class Post:
     def collect(self, task: Task, listing: Listing | None, *, failed: bool = False) -> None:
         """Bring home what a task wrote: `listing`, or the last state that a worker told of before it died."""
         place = self._place(task)
-        found = self.store.published(place) if listing is None else listing
+        if listing is None:
+            found = self.store.published(place)
+        else:
+            found = listing
         if found:
             try:
                 self._bring(task, found, failed)
@@ -344,7 +371,10 @@ class Post:
             if task.step == "extract":  # others may be at work on this unit
                 self._bring_folder(listing, f"{home}/{_piece(task)}")
                 if failed:
-                    wanted = {path: name for path, name in listing.items() if path in (f"{home}/run.json", f"{home}/log.txt")}
+                    wanted = {}
+                    for path, name in listing.items():
+                        if path in (f"{home}/run.json", f"{home}/log.txt"):
+                            wanted[path] = name
                     self.store.fetch(wanted, self.folder)
             else:
                 self._bring_folder(listing, home)
@@ -363,7 +393,10 @@ class Post:
     def _inputs(self, task: Task) -> Iterator[str]:
         for unit in task.units:
             home = f"runs/{unit}"
-            parts = [home] if task.step != "extract" else [f"{home}/model", f"{home}/{_piece(task)}"]
+            if task.step != "extract":
+                parts = [home]
+            else:
+                parts = [f"{home}/model", f"{home}/{_piece(task)}"]
             yield from files_in(self.folder, parts)
             if task.step == "extract" and (self.folder / home / "run.json").exists():
                 yield f"{home}/run.json"
