@@ -1,7 +1,7 @@
 """Random changes of study.toml, model.json, tables and requests find no error that is not ours.
 
-Each target runs for its share of RIGHTREASONS_FUZZ_SECONDS, two minutes by default: `make fuzz` gives ten. What is drawn is the same
-in every run and on every machine, only how far it gets differs; RIGHTREASONS_FUZZ_SEED draws something else.
+Each target runs for its share of RIGHTREASONS_FUZZ_SECONDS, two minutes by default: `make fuzz` gives ten. Every run draws the
+same inputs in the same order and differs only in how far it gets; RIGHTREASONS_FUZZ_SEED draws others.
 """
 
 from __future__ import annotations
