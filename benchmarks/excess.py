@@ -1,7 +1,8 @@
 """How often `excess` calls, clears and leaves open in worlds of features, by kind, and how long it takes.
 
 `WORLDS=200 make bench NAME=excess` for the whole table; the default is smaller. ROWS=10000 and FEATURES=2048 set the size of the
-timed audit, beside the same refit as scikit-learn fits it, one penalty and one resample after another.
+timed audit, beside the same refit as scikit-learn fits it, one penalty and one resample after another. `FEW=1` instead draws worlds
+whose associated rows leave only a few audit rows against the association, and counts calls by the size of the smallest cell.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
 from rightreasons.audits import audit
+from rightreasons.audits.excess.judge import TOLERANCE
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
 from rightreasons.head import linear_head
@@ -33,6 +35,7 @@ WORLDS = int(os.environ.get("WORLDS", "20"))
 ROWS = int(os.environ.get("ROWS", "10000"))
 FEATURES = int(os.environ.get("FEATURES", "2048"))
 KIND = os.environ.get("KIND", "")
+FEW = os.environ.get("FEW", "") == "1"
 FIRST_SEED = int(os.environ.get("SEED", "1000"))
 RELIANCES = ((-1.0, 0.1), (0.1, 0.2), (0.2, 1.0))
 REFITS = 24
@@ -51,6 +54,9 @@ class Judged:
 def main() -> None:
     """Print both tables and, as the last line, the JSON object."""
     console = Console()
+    if FEW:
+        few_rows(console)
+        return
     kinds = [KIND] if KIND else list(KINDS)
     found = {kind: [judged(kind, seed) for seed in range(FIRST_SEED, FIRST_SEED + WORLDS)] for kind in track(kinds, "kinds")}
     console.print(_rates(found))
@@ -107,6 +113,56 @@ def wilson(hits: int, n: int) -> str:
     middle = (hits + z**2 / 2) / (n + z**2)
     half = z / (n + z**2) * np.sqrt(hits * (n - hits) / n + z**2 / 4)
     return f"{hits} ({100 * max(middle - half, 0):.0f} to {100 * min(middle + half, 1):.0f} %)"
+
+
+# ---- few rows against the association --------------------------------------------------------------------------------------
+
+FEW_KINDS = ("presentation", "proxy, cue recorded", "used")
+CELLS = ((3, 5), (5, 10), (10, 10_000))  # audit rows of the smallest cell
+
+
+def few_rows(console: Console) -> None:
+    """By the smallest cell: how often the lower limit of the excess exceeds the tolerance, and what is said."""
+    table = Table(title="Worlds that keep their association, by audit rows of the smallest cell")
+    for column in ("kind", "smallest cell", "worlds", "reliance", "excess is sure", "called", "cleared"):
+        table.add_column(column)
+    summary: dict[str, dict[str, int]] = {}
+    for kind in [KIND] if KIND else FEW_KINDS:
+        ones = [few(kind, seed) for seed in track(range(FIRST_SEED, FIRST_SEED + WORLDS), kind)]
+        for low, high in CELLS:
+            here = [one for one in ones if low <= one.smallest < high]
+            if here:
+                counts = {
+                    "worlds": len(here),
+                    "sure": sum(one.sure for one in here),
+                    "called": sum(one.verdict == "shortcut" for one in here),
+                    "cleared": sum(one.verdict == "no evidence" for one in here),
+                }
+                summary[f"{kind}, {low} to {high - 1}"] = counts
+                reliance = np.mean([one.reliance for one in here])
+                shares = [wilson(counts[what], len(here)) for what in ("sure", "called", "cleared")]
+                table.add_row(kind, f"{low} to {high - 1}", str(len(here)), f"{reliance:.2f}", *shares)
+    console.print(table)
+    print(json.dumps({"name": "excess", "measured": "verdicts by audit rows of the smallest cell", "cells": summary}))
+
+
+@dataclass(frozen=True)
+class Few:
+    """One world with few rows against the association."""
+
+    smallest: int
+    reliance: float
+    sure: bool
+    verdict: str
+
+
+def few(kind: str, seed: int) -> Few:
+    rng = np.random.default_rng([seed, list(KINDS).index(kind), 1])
+    agreement, rows = float(rng.uniform(0.92, 0.98)), int(rng.choice([150, 250, 400]))
+    planted = world(drawn(kind, rng, kept=True, agreement=agreement, rows=rows), rng)
+    result = audit("excess", planted.evidence, B=400)
+    sure = bool(result.first.pulls.excess.low > TOLERANCE)
+    return Few(result.first.cells.smallest, planted.reliance, sure, str(result.verdict))
 
 
 # ---- speed ---------------------------------------------------------------------------------------------------------------

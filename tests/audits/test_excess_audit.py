@@ -192,10 +192,48 @@ def test_labels_that_follow_the_attribute_are_told_by_the_adjudicated_ones():
 
 
 def test_too_few_audit_rows_of_a_group_decide_nothing():
-    evidence = planted(Kind(1.0, n=60))
+    evidence = planted(Kind(1.0, n=24))
     finding = run(evidence).finding()
     assert finding.verdict == "inconclusive"
     assert any(check.id in ("cells", "power") and check.passed is False for check in finding.checks)
+
+
+def few_rows(kind, smallest):
+    """A world that keeps its association, and what its judge says where the smallest cell has so many audit rows."""
+    rng = np.random.default_rng(2)
+    planted = world(drawn(kind, rng, kept=True, size=1.0, agreement=0.9, strength=0.6, shown=0.8, one_sided=False), rng)
+    result = audit("excess", planted.evidence, B=200, refits=8)
+    cells = result.first.cells
+    fewer = replace(cells, audit=np.where(cells.audit == cells.smallest, smallest, cells.audit))
+    return replace(result, measurements=(replace(result.first, cells=fewer),))
+
+
+@pytest.mark.parametrize(("smallest", "verdict"), [(4, "inconclusive"), (5, "shortcut"), (9, "shortcut"), (10, "shortcut")])
+def test_five_rows_of_a_group_are_enough_to_call_an_excess_that_is_sure(smallest, verdict):
+    finding = few_rows("used", smallest).finding()
+    assert finding.verdict == verdict, finding.sentence
+    check = next(check for check in finding.checks if check.id == "cells")
+    assert check.passed is (smallest >= 10) and check.decides is (verdict != "shortcut" or smallest >= 10)
+    assert ("audit rows; at least 10 are needed" in finding.sentence) is (verdict == "inconclusive")
+
+
+@pytest.mark.parametrize(("smallest", "verdict"), [(9, "inconclusive"), (10, "no evidence")])
+def test_ten_rows_of_a_group_are_needed_to_clear(smallest, verdict):
+    assert few_rows("presentation", smallest).finding().verdict == verdict
+
+
+def test_a_value_whose_test_rows_have_one_label_only_is_judged_by_the_others():
+    kind = Kind(1.0)
+    evidence = planted(kind)
+    test = evidence.on("test")
+    value = np.asarray(test.cohort.attribute(None).values)
+    kept = np.flatnonzero(~((value == 0) & (np.asarray(test.label) == 1)))
+    arrays = {"test": {name: test[name][kept] for name in ("features", "logits")}}
+    audit_rows = evidence.on("audit")
+    arrays["audit"] = {name: audit_rows[name] for name in ("features", "logits")}
+    cohorts = {"test": test.cohort.select(kept), "audit": audit_rows.cohort}
+    finding = run(Evidence.from_arrays(cohorts, arrays, head=evidence.head, training=evidence.training)).finding()
+    assert finding.verdict in ("shortcut", "no evidence", "inconclusive") and finding.sentence
 
 
 def test_balanced_networks_are_shown_beside_it_and_decide_nothing():

@@ -13,7 +13,8 @@ from rightreasons.findings import Check, Verdict
 TOLERANCE = 0.03  # what the excess must exceed to count
 SEEN = 0.1  # what must be excluded before there is no evidence of one
 FEWEST = 30  # test rows
-FEWEST_IN_CELL = 10  # audit rows of every label and value
+FEWEST_IN_CELL = 10  # audit rows of every label and value, before anything is cleared
+FEWEST_TO_CALL = 5  # of them for a call: too few rows make the excess smaller than the use, not larger
 CLEARLY = 0.1  # share of the way from chance to 1 that the refitted head must surely have gone
 RELATED = 0.15  # association from which another attribute could explain this one
 STANDS_IN = 0.04  # share of rows, recorded otherwise than they plainly show, from which the record is not what the model reads
@@ -43,13 +44,21 @@ class Judged:
             return "inconclusive"
         if self.outweighs_the_label:
             return self._unless_explained()
-        if not (self.has_rows and self.head_works) or np.isnan(m.pulls.excess.low):
+        if not self.head_works or np.isnan(m.pulls.excess.low):
             return "inconclusive"
+        if not self.has_rows:
+            return "shortcut" if self.calls_on_few_rows else "inconclusive"
         if m.pulls.excess.low > self.tolerance:
             return self._unless_explained()
         if m.pulls.excess.high < self.seen or self.explained_by or self.stands_in:
             return "no evidence"
         return "inconclusive"
+
+    @property
+    def calls_on_few_rows(self) -> bool:
+        """Whether an excess is sure although some cell has too few rows for a clearance."""
+        enough = FEWEST_TO_CALL <= self.m.cells.smallest < FEWEST_IN_CELL
+        return enough and self.m.pulls.excess.low > self.tolerance and self._unless_explained() == "shortcut"
 
     def _unless_explained(self) -> Verdict:
         """A call, unless other attributes explain it or cannot be told from it."""
@@ -157,8 +166,8 @@ class Judged:
                 id="cells",
                 name=f"at least {FEWEST_IN_CELL} audit rows of every label and value",
                 passed=self.has_rows,
-                note=f"the smallest has {smallest}: {m.cells.name[int(m.cells.audit.argmin())]}",
-                decides=not self.outweighs_the_label,
+                note=f"the smallest has {smallest}: {m.cells.name[int(m.cells.audit.argmin())]}" + self._few_are_enough,
+                decides=not (self.outweighs_the_label or self._few_are_enough),
             ),
             Check(
                 id="refitted head",
@@ -189,6 +198,12 @@ class Judged:
                 note=f"{m.missing} rows left out" if m.missing else "",
             ),
         )
+
+    @property
+    def _few_are_enough(self) -> str:
+        if self.verdict == "shortcut" and not self.has_rows and self.head_works:
+            return "; enough for a call, too few to clear"
+        return ""
 
     def _record_check(self) -> Check:
         seen = self.m.shown

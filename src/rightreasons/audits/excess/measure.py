@@ -404,6 +404,8 @@ def _label_effects(test: Side, counts: np.ndarray) -> np.ndarray:
     for value in np.unique(test.attribute.values):
         here = test.attribute.values == value
         for c in range(len(test.classes)):
+            if len(np.unique(test.label[here] == c)) < 2:
+                continue  # all rows of this value have the label, or none has: nothing to compare
             aligned: dict[Hashable, int] = {1: c}
             is_label = np.where(here, (test.label == c).astype(np.int64), -1)
             draws = groups.pull_draws(np.where(here, 0, -1), test.answers, is_label, aligned, counts)

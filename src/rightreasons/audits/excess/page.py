@@ -31,7 +31,7 @@ def sentence(judged: Judged) -> str:
         )
     if m.reason:
         return f"No head could be refitted: {m.reason}."
-    if not judged.has_rows:
+    if not (judged.has_rows or judged.calls_on_few_rows):
         return (
             f"The smallest group of a label and a value of {cue} has {m.cells.smallest} audit rows; at least {FEWEST_IN_CELL} "
             "are needed to refit the head."
