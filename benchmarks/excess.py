@@ -1,8 +1,8 @@
 """How often `excess` calls, clears and leaves open in worlds of features, by kind, and how long it takes.
 
 `WORLDS=200 make bench NAME=excess` for the whole table; the default is smaller. ROWS=10000 and FEATURES=2048 set the size of the
-timed audit, beside the same refit as scikit-learn fits it, one penalty and one resample after another. `FEW=1` instead draws worlds
-whose associated rows leave only a few audit rows against the association, and counts calls by the size of the smallest cell.
+timed audit, beside the same refit as scikit-learn fits it, one penalty and one resample after another. `FEW=1` draws worlds
+instead whose rows leave only a few audit rows against the association, and counts calls by the size of the smallest cell.
 """
 
 from __future__ import annotations
