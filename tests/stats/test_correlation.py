@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rightreasons.errors import DataError
-from rightreasons.stats.correlation import deviation, partial, pearson, residual
+from rightreasons.stats.correlation import cramers_v, cramers_v_within, deviation, partial, pearson, residual
 
 
 def literal_residual(a: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -77,3 +77,23 @@ def test_a_nan_travels_on_and_scale_does_not_matter(profiles: tuple) -> None:
 def test_profiles_of_two_lengths_are_refused() -> None:
     with pytest.raises(DataError, match=r"\(3,\) and \(4,\)"):
         pearson(np.zeros(3), np.zeros(4))
+
+
+def test_two_columns_that_only_go_with_the_label_have_no_association_within_it() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 8000)
+    one, other = (np.where(rng.random(8000) < 0.9, label, 1 - label) for _ in range(2))
+    assert cramers_v(one, other) > 0.5
+    assert cramers_v_within(label, one, other) < 0.05
+
+
+def test_association_within_the_label_is_the_root_of_the_weighted_mean_square() -> None:
+    rng = np.random.default_rng(1)
+    label = np.repeat([0, 1, 2], (500, 1500, 40))
+    one = rng.integers(0, 2, len(label))
+    other = np.where(rng.random(len(label)) < np.choose(label, (0.9, 0.6, 0.5)), one, 1 - one)
+    other[label == 2] = 1  # one value only: that label says nothing
+    first, second = (cramers_v(one[label == c], other[label == c]) for c in (0, 1))
+    expected = ((500 * first**2 + 1500 * second**2) / 2000) ** 0.5
+    assert cramers_v_within(label, one, other) == pytest.approx(expected)
+    assert np.isnan(cramers_v_within(label, one, np.ones_like(one)))

@@ -79,3 +79,20 @@ def cramers_v(one: np.ndarray, other: np.ndarray) -> float:
     phi = max(0.0, float(((table - expected) ** 2 / expected).sum() / n) - (r - 1) * (k - 1) / (n - 1))
     least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
     return min(1.0, math.sqrt(phi / least)) if least > 0 else math.nan
+
+
+def cramers_v_within(label: np.ndarray, one: np.ndarray, other: np.ndarray) -> float:
+    """Cramér's V of two columns of codes within the labels: the root of the mean square over labels, weighted by their rows.
+
+    A label in which a column has one value says nothing; NaN where every label is such.
+    """
+    squares, sizes = [], []
+    for c in np.unique(label):
+        rows = label == c
+        if min(len(np.unique(one[rows])), len(np.unique(other[rows]))) < 2:
+            continue
+        squares.append(cramers_v(one[rows], other[rows]) ** 2)
+        sizes.append(rows.sum())
+    if not sizes:
+        return math.nan
+    return math.sqrt(np.average(squares, weights=sizes))

@@ -16,7 +16,7 @@ FEWEST = 30  # test rows
 FEWEST_IN_CELL = 10  # audit rows of every label and value, before anything is cleared
 FEWEST_TO_CALL = 5  # of them for a call: too few rows make the excess smaller than the use, not larger
 CLEARLY = 0.1  # share of the way from chance to 1 that the refitted head must surely have gone
-RELATED = 0.15  # association from which another attribute could explain this one
+RELATED = 0.15  # association within the label from which another attribute could explain this one
 STANDS_IN = 0.04  # share of rows, recorded otherwise than they plainly show, from which the record is not what the model reads
 ON_EACH_SIDE = 0.02  # of it, for each of the two values: a cue that is missing from some images is no stand-in
 RATIO = 9.21  # of likelihoods, of which 1 in 100 attributes that are what shows has more
@@ -103,7 +103,7 @@ class Judged:
 
     @property
     def related(self) -> tuple[int, ...]:
-        """Other attributes that go with this one strongly enough to stand in for it: positions in `within`."""
+        """Other attributes that go with this one, within the label, strongly enough to stand in for it: positions in `within`."""
         association = self.m.within.association
         return tuple(k for k in range(1, len(association)) if association[k] >= RELATED)
 
@@ -125,10 +125,11 @@ class Judged:
 
     @property
     def used_beside(self) -> tuple[str, ...]:
-        """Related attributes that are used as well as this one."""
+        """Other attributes that are used as well as this one."""
         if not self._is_used_within(0):
             return ()
-        return tuple(self.m.within.name[k] for k in self.related if self._is_used_within(k))
+        names = self.m.within.name
+        return tuple(names[k] for k in range(1, len(names)) if self._is_used_within(k))
 
     @property
     def _little_is_left(self) -> bool:

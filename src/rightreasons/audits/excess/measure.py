@@ -32,6 +32,7 @@ from rightreasons.evidence import Evidence, as_outputs
 from rightreasons.families import with_settings
 from rightreasons.progress import track
 from rightreasons.stats import groups
+from rightreasons.stats.correlation import cramers_v_within
 from rightreasons.stats.partial_pull import partial_pull_draws
 from rightreasons.stats.refit import columns_of, fitted, matched, raked_weights, refit, shortfall
 from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
@@ -295,7 +296,7 @@ class Comparison:
             name=tuple(one.name for one in every),
             pull=np.array([[i.value, i.low, i.high] for i in pulls]),
             excess=np.array([[i.value, i.low, i.high] for i in excesses]),
-            association=np.array([cramer_v(mine.test, one.test) for one in every]),
+            association=np.array([cramers_v_within(test.label, mine.test, one.test) for one in every]),
             left_out=left_out,
         )
 
@@ -378,19 +379,6 @@ def two_sided(excess: Interval, level: float) -> float:
     if sd <= 0:
         return float("nan")
     return float(2 * norm.sf(abs(excess.value) / sd))
-
-
-def cramer_v(a: np.ndarray, b: np.ndarray) -> float:
-    """Cramér's V of two columns of codes: 0 without association, 1 where one tells the other."""
-    _, i = np.unique(a, return_inverse=True)
-    _, j = np.unique(b, return_inverse=True)
-    table = np.zeros((i.max() + 1, j.max() + 1))
-    np.add.at(table, (i, j), 1.0)
-    if min(table.shape) < 2:
-        return float("nan")
-    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True) / table.sum()
-    chi2 = float(((table - expected) ** 2 / expected).sum())
-    return float(np.sqrt(chi2 / (table.sum() * (min(table.shape) - 1))))
 
 
 def _cell_accuracy(test: Side, guess: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -210,7 +210,13 @@ def _within_table(judged: Judged) -> Table:
         title="Several attributes at once",
         caption="Each attribute among rows that are alike in all the others. An attribute that only goes with another one that "
         "is used loses its excess here; two that always go together cannot be told apart.",
-        columns=("attribute", f"goes with {m.attribute}", "pull within the others", "excess within the others", "read as"),
+        columns=(
+            "attribute",
+            f"goes with {m.attribute} within the label",
+            "pull within the others",
+            "excess within the others",
+            "read as",
+        ),
         rows=tuple(rows),
         highlight=(0,),
     )

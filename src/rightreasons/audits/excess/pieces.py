@@ -72,7 +72,8 @@ class Within:
 
     Attributes
     ----------
-    association : (k,) how strongly each goes with this attribute in the test rows (Cramér's V)
+    association : (k,) how strongly each goes with this attribute within the labels of the test rows (Cramér's V); one that goes
+        with it only because both go with the label cannot stand in for it, because pulls are compared within labels
     reason : why there is nothing, where there is nothing
     left_out : attributes with too many values, or too few rows of one
     """
