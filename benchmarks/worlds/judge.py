@@ -27,6 +27,7 @@ from rightreasons.audits import audit, needs_of
 from rightreasons.case import cases
 from rightreasons.case.votes import COUNTS_ONCE
 from rightreasons.case.words import looked
+from rightreasons.check.preflight import preflight_of
 from rightreasons.data import planted
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import NotRun, TrainingError
@@ -34,11 +35,13 @@ from rightreasons.evidence import Evidence
 from rightreasons.extraction import extract, read
 from rightreasons.extraction.severities import calibrate
 from rightreasons.findings import Finding
+from rightreasons.findings.preflight import guarded
 from rightreasons.mitigations import gradient_scaling
 from rightreasons.models.batched import train_batched
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.training import train
 from rightreasons.stats.resampling import task_rng
+from rightreasons.study.preflight import about_of
 
 DEVICE = os.environ.get("DEVICE", "cpu")
 # Kernels of so small networks are all start and no work: a GPU takes all rows at once.
@@ -401,13 +404,19 @@ class Bench:
             told["reliance on its cue"] = truths[about.used].result.measurements[0].absolute.value
         test = evidence.on("test")
         told["accuracy"] = float((test["logits"].argmax(axis=1) == test.cohort.label).mean())
+        card = preflight_of(evidence, about_of(evidence.card, is_trained_here=True))
+        if card is None:
+            raise ValueError(f"{world.name}: no logits of test rows, so nobody can say whether the model works there")
+        told["preflight"] = card.state
         findings: list[Finding] = []
         for name in audits_of(world):
             if name == "tsi" and attribute != ATTRIBUTE:  # it names no attribute, so it has said what it has to say
                 continue
             began = time.process_time()
             result, finding, why = self._result(name, evidence, attribute)
-            findings += [finding] if finding else []
+            if finding is not None:
+                finding = guarded(finding, card)  # as `rightreasons audit` would say it
+                findings.append(finding)
             told |= _told(name, finding, why, time.process_time() - began)
             if finding is not None and name in PUBLISHED:
                 told[f"{name} as published verdict"] = "shortcut" if PUBLISHED[name](result, finding) else "no evidence"
@@ -415,7 +424,7 @@ class Bench:
                 told |= place.found(name, result, evidence, self.tables.twins[attribute].on("test"))
         told |= _case("case", findings)
         if truth is not None:
-            known = truth.result.finding()
+            known = guarded(truth.result.finding(), card)
             told |= _told("flips", known, "", known.seconds or 0.0) | _case(WITH_TWINS, [*findings, known])
         return told | rivals.scores(evidence, attribute), findings
 
