@@ -31,6 +31,7 @@ NULLS = ("presentation", "proxy", "independent", "encoded, unused", "harder grou
 CLEARED = ("presentation", "proxy")  # nulls of which most should be cleared, not left open
 MOST_ALARMS, MOST_LIMIT, FEWEST_CLEARED = 0.05, 0.08, 0.6
 POWER = ((0.2, 1.01, 0.95), (0.1, 0.2, 0.7))  # from a reliance, to it, share to be called
+LEFT_ALONE = 0.05  # true reliance below which answers hardly change with what a null's network was shown
 ESTIMATES = 4  # of every finding
 DIGITS = 3
 DROPPED = (" seconds", "world seconds", "cues")
@@ -182,11 +183,14 @@ def null_table(nulls: pd.DataFrame, by: str) -> Cells:
     body = []
     for group, of in nulls.groupby(by):
         case = tables.rate(of[of[f"{CASE} verdict"].notna()], CASE)
+        unmoved = of[of["reliance"] < LEFT_ALONE]
         body.append([
             str(group), f"{len(of)} of {of['world'].nunique()}", f"{of['reliance'].mean():.3f}", tables._limits(case),
-            tables._interval(case, "low by world", "high by world"), _cleared(of), *(_of(of, name) for name in audits),
+            tables._interval(case, "low by world", "high by world"), _of(unmoved, CASE), _cleared(of),
+            *(_of(of, name) for name in audits),
         ])  # fmt: skip
-    return [by, "audits of worlds", "true reliance", "case calls", "by world", "case clears", *audits], body
+    below = f"calls below a reliance of {LEFT_ALONE:g}"
+    return [by, "audits of worlds", "true reliance", "case calls", "by world", below, "case clears", *audits], body
 
 
 def _cleared(of: pd.DataFrame, judge: str = CASE) -> str:
