@@ -23,6 +23,8 @@ from rightreasons.findings import (
 )
 from rightreasons.report import heatmaps, wording
 from rightreasons.report.svg import (
+    LINE_HEIGHT,
+    SMALL,
     WIDTH,
     Axis,
     Bar,
@@ -33,13 +35,15 @@ from rightreasons.report.svg import (
     coordinate,
     legend,
     line,
+    lines_of_text,
     mark,
     picture,
     points,
     tag,
     text,
-    text_that_fits,
     text_width,
+    tick_labels,
+    wrapped,
 )
 
 MAX_BARS = 200
@@ -92,14 +96,14 @@ def forest(estimates: Sequence[Estimate]) -> Forest:
     axis = _forest_axis(defined, FOREST_WIDTH)
     zero = [line(axis(0), 0, axis(0), FOREST_HEIGHT, "zero")] if axis.low <= 0 <= axis.high else []
     rows = [_whisker(estimate, axis, zero) for estimate in estimates]
-    ticks = [text(axis(value), 13, label, "tick", "middle") for value, label in axis.ticks(4)]
-    marks = [line(axis(value), 0, axis(value), 3, "axis") for value, _ in axis.ticks(4)]
+    ticks = tick_labels(axis, axis.ticks(3), 14, 0, FOREST_WIDTH)
+    marks = [line(axis(value), 0, axis(value), 3, "axis") for value, _ in axis.ticks(3)]
     base = line(axis.start, 0.5, axis.end, 0.5, "axis")
     described = f"Scale of the intervals above, from {wording.number(axis.low)} to {wording.number(axis.high)}"
-    return Forest(rows, picture(FOREST_WIDTH, 18, "scale", described, base, *marks, *ticks, class_="forest"))
+    return Forest(rows, picture(FOREST_WIDTH, 19, "scale", described, base, *marks, *ticks, class_="forest"))
 
 
-FOREST_WIDTH, FOREST_HEIGHT = 240.0, 24.0
+FOREST_WIDTH, FOREST_HEIGHT = 210.0, 24.0
 
 
 def _forest_axis(estimates: Sequence[Estimate], width: float) -> Axis:
@@ -186,7 +190,7 @@ def _table_cell(cell: object, first: bool) -> Markup:
 
 
 def bars(exhibit: Bars) -> Markup:
-    """Horizontal bars, so that long labels stay readable, with every number and interval written beside its bar."""
+    """Horizontal bars with their label above, so that long labels stay readable, and number and interval beside each bar."""
     labels, names = exhibit.labels[:MAX_BARS], list(exhibit.series)
     if not labels or not names:
         return _nothing("no bars")
@@ -200,23 +204,25 @@ def bars(exhibit: Bars) -> Markup:
     spoken = f"{len(labels)} labels, {len(names)} series, {_range(finite)}"
     note = _left_out(len(labels), len(exhibit.labels), "labels")
 
-    thick, gap = (16.0, 10.0) if len(names) == 1 else (12.0, 12.0)
-    left = min(max(map(text_width, labels)) + 10, 0.45 * WIDTH)
-    right = max(text_width(entry, 11) for entries in written for entry in entries) + 8
-    axis = axis_over(finite, left, WIDTH - right, include=bounds)
+    thick, gap = (14.0, 9.0) if len(names) == 1 else (11.0, 11.0)
+    right = max(text_width(entry, SMALL) for entries in written for entry in entries) + 9
+    axis = axis_over(finite, 1, WIDTH - right, include=bounds)
     key = legend(names, "bars")
     top = key.height + (18 if exhibit.reference is not None and exhibit.reference_label else 4)
-    drawn, y = [], top
+    drawn, y, spans = [], top, []
     for label, block, entries in zip(labels, blocks, written, strict=True):
-        tall = len(names) * (thick + 2) - 2
-        drawn.append(text_that_fits(left - 9, y + tall / 2 + 4, label, left - 10, "end"))
+        titles = wrapped(label, WIDTH)
+        drawn += lines_of_text(0, y + 11, titles, hover=label if " ".join(titles) != label else "")
+        y += LINE_HEIGHT * len(titles) + 2
+        spans.append((y - 2, y + len(block) * (thick + 2)))
         for number, bar in enumerate(block):
-            drawn += bar.draw(axis, y + number * (thick + 2), thick)
-            drawn.append(text(WIDTH, y + number * (thick + 2) + thick / 2 + 4, entries[number], "small", "end"))
-        y += tall + gap
+            drawn += bar.draw(axis, y, thick)
+            drawn.append(text(WIDTH, y + thick / 2 + 4, entries[number], "small", "end"))
+            y += thick + 2
+        y += gap - 2
     bottom = y - gap + 4
     scale = BarScale(axis, exhibit.value_label, exhibit.reference, exhibit.reference_label)
-    inside = (key.drawing, *scale.draw(top, bottom), *drawn)
+    inside = (key.drawing, *scale.draw(top, bottom, spans), *drawn)
     return picture(WIDTH, bottom + scale.height, exhibit.title, spoken, *inside, class_="chart") + note
 
 
