@@ -21,7 +21,6 @@ from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_o
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread
-from rightreasons.stats import groups
 from rightreasons.stats.resampling import Interval, exchange_within_label, p_value
 
 QUESTION = "Do predictions follow the attribute where the label does not?"
@@ -100,8 +99,8 @@ def measure(
 
     Parameters
     ----------
-    aligned : attribute value → the label it stands for; learnt as in `groups` by default, and where the training rows show
-        none, from the audit rows
+    aligned : attribute value → the label it stands for; learnt as in `groups` by default, where the training rows show none
+        from the audit rows, and without those by each half of the test rows for the other
     B : resamples, of subjects where they are known
     permutations : of the attribute within the label
     """
@@ -131,7 +130,7 @@ def permutation_p(pull: Pull, permutations: int, rng: np.random.Generator) -> tu
         return np.nan, exchange.reason
     null = []
     for order in exchange.permutations(permutations, rng):
-        null.append(groups.pull(rows.label, rows.probability, values[order], pull.aligned))
+        null.append(pull.among(values[order]))
     return p_value(pull.interval.value, null), ""
 
 
