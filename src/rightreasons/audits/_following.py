@@ -18,7 +18,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, EvidenceError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Check
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
 
 NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
@@ -84,6 +84,9 @@ def pull_interval(
     why: str,
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
+    if totals.is_large(sample.n):
+        value, drawn = totals.draws([groups.pull_formula(label, probability, attribute, aligned)], sample)
+        return interval(float(value[0]), drawn[:, 0], level, why)
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
