@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 from rightreasons.stats.crossed_pull import crossed, crossed_pull, level_of
-from rightreasons.stats.resampling import interval, resamples, whole
+from rightreasons.stats.exchanged_pull import crossed_pull_null
+from rightreasons.stats.resampling import exchange_within_label, interval, resamples, whole
 
 
 def rows(effect, n=300, values=2, seed=0):
@@ -58,3 +59,31 @@ def test_without_rows_of_both_values_it_is_undefined():
     found = crossed(y, p, np.zeros_like(a), None, rng)
     assert np.isnan(crossed_pull(y, p, np.zeros_like(a), found.half))
     assert np.isnan(found.draws(y, p, np.zeros_like(a), whole(len(y)))[0])
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_of_sums_it_is_the_same(values):
+    y, p, a, rng = rows(0.8, values=values)
+    found = crossed(y, p, a, None, rng)
+    sample = resamples(len(y), rng=rng, B=50)
+    value, drawn = totals.draws([found.formula(y, p, a)], sample)
+    assert value[0] == pytest.approx(crossed_pull(y, p, a, found.half))
+    assert drawn[:, 0] == pytest.approx(sample.apply(lambda counts: found.draws(y, p, a, counts)))
+    nobody = np.zeros_like(a)
+    assert np.isnan(totals.draws([crossed(y, p, nobody, None, rng).formula(y, p, nobody)], sample)[0][0])
+
+
+@pytest.mark.parametrize("by_subject", [False, True])
+def test_its_null_from_sums_is_that_of_permuted_rows(by_subject):
+    y, p, a, rng = rows(0.5, n=900, values=3)
+    who = None
+    if by_subject:
+        who = rng.integers(0, 300, 900)
+        a = rng.integers(0, 3, 300)[who]
+    half = crossed(y, p, a, who, rng).half
+    exchange = exchange_within_label(y, a, who)
+    null = np.concatenate(list(crossed_pull_null(y, p, a, half, exchange, rng=rng, B=1500)))
+    literal = [crossed_pull(y, p, a[order], half) for order in exchange.permutations(1000, rng)]
+    assert len(null) == 1500
+    assert null.mean() == pytest.approx(np.mean(literal), abs=6 * np.std(literal) / np.sqrt(1000))
+    assert null.std() == pytest.approx(np.std(literal), rel=0.12)

@@ -18,7 +18,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, EvidenceError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Check
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 from rightreasons.stats.crossed_pull import Crossed, crossed, crossed_pull, level_of
 from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
 
@@ -99,7 +99,12 @@ def _crossed_pull(test: AuditedRows, a: Attribute, *, rng: np.random.Generator, 
     def draw(counts: np.ndarray) -> np.ndarray:
         return found.draws(rows.label, rows.probability, a.values, counts)
 
-    measured = interval(float(draw(whole(len(rows.label)))[0]), sample.apply(draw), level_of(level), NO_SIDES)
+    if totals.is_large(sample.n):
+        of_all, of_resamples = totals.draws([found.formula(rows.label, rows.probability, a.values)], sample)
+        value, drawn = float(of_all[0]), of_resamples[:, 0]
+    else:
+        value, drawn = float(draw(whole(len(rows.label)))[0]), sample.apply(draw)
+    measured = interval(value, drawn, level_of(level), NO_SIDES)
     source = CROSSED if found.agreed else DISAGREED
     return Pull(replace(measured, level=level), rows, a, found.agreed, source, sample, test.missing, found)
 
@@ -114,6 +119,9 @@ def pull_interval(
     why: str,
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
+    if totals.is_large(sample.n):
+        value, drawn = totals.draws([groups.pull_formula(label, probability, attribute, aligned)], sample)
+        return interval(float(value[0]), drawn[:, 0], level, why)
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)

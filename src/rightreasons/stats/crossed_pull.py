@@ -7,15 +7,16 @@ follow the attribute is called as often as by a two-sided test: `level_of` widen
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 from rightreasons.stats.one_way import halves
 from rightreasons.stats.resampling import Counts
+from rightreasons.stats.totals import Formula
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,6 +51,15 @@ class Crossed:
         defined = [pulls for pulls in found if not np.isnan(pulls).all()]
         return np.mean(defined, axis=0) if defined else np.full(len(counts), np.nan)
 
+    def formula(self, label: Ints, probability: Floats, attribute: Ints) -> Formula:
+        """The same of sums over rows, for large tables."""
+        parts = []
+        for number, towards in enumerate(self.towards):
+            own = np.where(self.half == number, label, -1)
+            if not np.isnan(groups.pull(own, probability, attribute, towards)):
+                parts.append(groups.pull_formula(own, probability, attribute, towards, name=f"pull of half {number}"))
+        return totals.mean_of(parts) if parts else Formula((), lambda: np.full(1, np.nan))
+
 
 def crossed(
     label: Ints, probability: Floats, attribute: Ints, subject: NDArray[np.object_] | None, rng: np.random.Generator
@@ -61,7 +71,15 @@ def crossed(
 
 def crossed_pull(label: Ints, probability: Floats, attribute: Ints, half: Ints) -> float:
     """The crossed pull of given halves; NaN where no half can be measured. Made for permutations: directions are learnt anew."""
-    tables = [_by_value(label[half == h], probability[half == h], attribute[half == h]) for h in (0, 1)]
+    return _crossed_of([_by_value(label[half == h], probability[half == h], attribute[half == h]) for h in (0, 1)])
+
+
+def crossed_of_tables(rows: Floats, sums: Floats) -> float:
+    """The crossed pull of numbers of rows by half, label and value, (2, C, A), and sums of probabilities, (2, T, C, A)."""
+    return _crossed_of([_of_table(rows[h], sums[h]) for h in (0, 1)])
+
+
+def _crossed_of(tables: Sequence[Mapping[int, Floats]]) -> float:
     found = []
     for measured, other in (tables, tables[::-1]):
         pulls = [measured[value][column] for value, column in _directions(other).items() if value in measured]
@@ -101,15 +119,19 @@ def _by_value(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) ->
     Y, A = int(y.max()) + 1, int(a.max()) + 1
     cell = y * A + a
     rows = np.bincount(cell, minlength=Y * A).reshape(Y, A)
-    sums = np.stack([np.bincount(cell, p[:, c], Y * A).reshape(Y, A) for c in range(p.shape[1])])
+    return _of_table(rows, np.stack([np.bincount(cell, p[:, c], Y * A).reshape(Y, A) for c in range(p.shape[1])]))
+
+
+def _of_table(rows: NDArray, sums: Floats) -> dict[int, Floats]:
+    """`_by_value` of numbers of rows by label and value, (C, A), and sums of probabilities, (T, C, A)."""
     found = {}
-    for value in range(A):
+    for value in range(rows.shape[1]):
         here, there = rows[:, value], rows.sum(axis=1) - rows[:, value]
         compared = np.minimum(here, there) >= groups.FEWEST
         if not rows[:, value].any():
             continue
         if not compared.any():
-            found[value] = np.full(p.shape[1], np.nan)
+            found[value] = np.full(len(sums), np.nan)
             continue
         mean_here = sums[:, compared, value] / here[compared]
         mean_there = (sums[:, compared].sum(axis=2) - sums[:, compared, value]) / there[compared]
