@@ -82,6 +82,22 @@ def points(pairs: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y in pairs)
 
 
+def dots_path(places: Iterable[tuple[float, float]]) -> str:
+    """A path of dots, in half pixels from one to the next and each place once: a third of the bytes of whole coordinates."""
+    x = y = 0
+    path = []
+    for right, down in sorted({(round(2 * a), round(2 * b)) for a, b in places}):
+        path.append(f"m{_half(right - x)}{_half(down - y, after=True)}h0")
+        x, y = right, down
+    return "".join(path)
+
+
+def _half(steps: int, after: bool = False) -> str:
+    """A number of half pixels as a coordinate; one that comes after another needs a space unless it has a sign."""
+    written = f"{steps / 2:g}"
+    return f" {written}" if after and steps >= 0 else written
+
+
 @dataclass(frozen=True)
 class Axis:
     """Maps data to pixels, `low` to `start` and `high` to `end`; `names` are equally spaced texts in place of numbers."""
@@ -396,7 +412,7 @@ class Plane:
         for scale, values in ((exhibit.x_scale, xs), (exhibit.y_scale, ys)):
             if scale == "log":
                 self.hidden += sum(isinstance(v, float) and v <= 0 for v in values)
-        self.notes = _Notes(self.left, self.right, self.top, self.bottom)
+        self.notes = _Notes(self.left, self.right, self.top, self.bottom, said=exhibit.vline_label)
         self.names = _AxisNames.of(self.x) if self.x.names else None
         self.below = self.bottom + (self.names.height if self.names else 20)
         self.said_below = wrapped(exhibit.x_label, WIDTH)
@@ -556,17 +572,19 @@ class _AxisNames:
 
 
 class _Notes:
-    """Short texts inside a plot (what a band or a line means), each at the first of its places where it touches no other."""
+    """Texts inside a plot (what a band or a line means), each at the first of its places where it touches no other."""
 
-    def __init__(self, left: float, right: float, top: float, bottom: float) -> None:
+    def __init__(self, left: float, right: float, top: float, bottom: float, said: str = "") -> None:
         self._left, self._right, self._top, self._bottom = left, right, top, bottom
         self._taken: list[tuple[float, float, float, float]] = []
         self._drawn: list[Markup] = []
+        self._said = {said}
 
     def add(self, label: str, places: Sequence[tuple[float, float, str]]) -> None:
         """Places are (x, baseline, "start" or "end"); where all of them are taken, the next free line from the top is used."""
-        if not label:
+        if not label or label in self._said:  # a line at the edge of a band is often called as the band is
             return
+        self._said.add(label)
         shown = shorten(label, self._right - self._left - 8, SMALL)
         width = text_width(shown, SMALL)
         lines = [(self._right - 3, self._top + 13 + k * LINE_HEIGHT, "end") for k in range(int(PLOT_HEIGHT / LINE_HEIGHT))]
