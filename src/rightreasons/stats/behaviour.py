@@ -23,6 +23,7 @@ Draws = Callable[[Counts], Floats]
 PERFORMANCE = ("accuracy", "balanced accuracy", "AUC", "F1", "ECE", "Brier")
 FAIRNESS = tuple(name.replace("_", " ") for name in fairness.METRICS)
 NEED_GROUPS = ("worst-group accuracy", "conflict shortcut rate", "pull")
+ERRORS = ("false positive rate", "false negative rate")
 LOGISTIC = tuple(name.replace("_", " ") for name in fairness.LOGISTIC)
 
 
@@ -99,6 +100,7 @@ def describe(
     why_not_aligned: str,
     positive: int | None,
     bins: Sequence[float] | None = None,
+    numbers: NDArray | None = None,
 ) -> list[Metric]:
     """Every metric of decided rows: over all of them and, where there is an attribute, by value, by group and of fairness.
 
@@ -107,6 +109,7 @@ def describe(
     aligned : value of the attribute → the label it stands for; `why_not_aligned` says why there is none
     positive : class that fairness metrics take against the rest; None where more than two are unnamed
     bins : edges that cut a continuous attribute for the fairness metrics that compare groups
+    numbers : (n,) the attribute's own values, where `rows` have a continuous one by its quartiles: the logistic fits take them
     """
     metrics = performance(rows)
     if not rows.name:
@@ -119,7 +122,7 @@ def describe(
         metrics += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
     if positive is None:
         return metrics + undefined(FAIRNESS, len(rows), "more than two classes: name one with positive=")
-    return metrics + unfairness(rows, positive, bins)
+    return [*metrics, *errors(rows, positive), *unfairness(rows, positive, bins, numbers)]
 
 
 def performance(rows: Decided, part: Part = Part(), subset: Ints | None = None) -> list[Metric]:
@@ -178,6 +181,25 @@ def by_value(rows: Decided) -> list[Metric]:
     return metrics
 
 
+def errors(rows: Decided, positive: int) -> list[Metric]:
+    """`ERRORS` of one class against the rest, over all rows and among the rows of every attribute value."""
+    truth, called = rows.label == positive, rows.predicted == positive
+    metrics = []
+    for value in (None, *range(rows.levels)):
+        here = np.full(len(rows), True) if value is None else rows.attribute == value
+        for name, asked, wrong in zip(ERRORS, (~truth, truth), (called, ~called), strict=True):
+            subset = np.flatnonzero(here & asked)
+            n, why = len(subset), f"no row with {'another' if name == ERRORS[0] else 'the'} label"
+            rate = _on_subset(subset, groups.accuracy_draws, np.ones(n, dtype=np.int64), wrong[subset].astype(np.int64))
+            part = Part(value=value)
+            metrics.append(Metric(name, rate, n, part, share_of=n) if n else Metric(name, _nowhere, 0, part, reason=why))
+    return metrics
+
+
+def _nowhere(counts: Counts) -> Floats:
+    return np.full(len(counts), np.nan)
+
+
 def over_groups(rows: Decided, smallest: int) -> list[Metric]:
     """Group-balanced and worst-group accuracy of a categorical attribute (ART, sec. 4).
 
@@ -223,7 +245,7 @@ def following(rows: Decided, aligned: Mapping[Hashable, Hashable], why_not_align
     ]
 
 
-def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None) -> list[Metric]:
+def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None, numbers: NDArray | None = None) -> list[Metric]:
     """The metrics of `stats.fairness` for one class against the rest (ShorT, Methods "Assessing fairness").
 
     A continuous attribute stays continuous in the logistic fits; bins serve the metrics that compare groups.
@@ -234,6 +256,8 @@ def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None
     for name, words in zip(fairness.METRICS, FAIRNESS, strict=True):
         if bins is not None and name not in fairness.LOGISTIC:
             disparity = fairness.disparity(name, label, predicted, rows.attribute, bins=bins)
+        elif numbers is not None and name in fairness.LOGISTIC:
+            disparity = fairness.disparity(name, label, predicted, numbers, kind="continuous")
         else:
             disparity = fairness.disparity(name, label, predicted, rows.attribute, kind=kind)
         metrics.append(Metric(words, disparity.draws, disparity.rows, reason=disparity.reason))
@@ -242,4 +266,4 @@ def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None
 
 def undefined(names: Sequence[str], n: int, reason: str) -> list[Metric]:
     """Metrics that cannot be computed, with the reason."""
-    return [Metric(name, lambda counts: np.full(len(counts), np.nan), n, reason=reason) for name in names]
+    return [Metric(name, _nowhere, n, reason=reason) for name in names]
