@@ -1184,7 +1184,10 @@ def _show_plan(study: Study) -> None:
 
 def _show(findings: list[Finding], page: Path) -> None:
     for finding in findings:
-        console.print(escape(finding.one_line()))
+        if not finding.not_run:
+            console.print(escape(finding.one_line()))
+    if lacking := [finding.name for finding in findings if finding.not_run]:
+        console.print(f"not run: {escape(', '.join(lacking))} (the page says why)")
     console.print(f"\nthe page is {escape(str(page))}")
     console.print(f"[bold]verdict:[/] {escape(_verdict(findings))}")
 
