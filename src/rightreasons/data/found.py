@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rightreasons.data.schema import CONTINUOUS_ABOVE, IMAGE_SUFFIXES, Schema, text, tidy
+from rightreasons.data.schema import CONTINUOUS_ABOVE, IMAGE_SUFFIXES, SINGLE_PARTS, Schema, text, tidy
 from rightreasons.data.sources import read_frame
 from rightreasons.errors import DataError
 
@@ -96,7 +96,7 @@ def look(
     has_images : False for a table of predictions
     """
     known = dict(given or {})
-    named = {key: value for key, value in known.items() if key in Schema.__dataclass_fields__}
+    named = {key: value for key, value in known.items() if key in (*SINGLE_PARTS, "attribute", "box", "missing", "root")}
     frame, schema = read_frame(Path(path), Schema.of(**named))
     if schema.resolved or not len(frame):
         return Look(Path(path), (), {}, frame)

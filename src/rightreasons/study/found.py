@@ -161,8 +161,8 @@ def _one(candidates: list[Path], what: str, expected: str, folder: Path) -> Path
     place = folder.resolve()
     if not candidates:
         raise SettingError(
-            f"there is no {what} in {place} ({expected} is expected): give a table of images with --model, or --predictions with "
-            "a table of predictions"
+            f"there is no {what} in {place} ({expected} is expected): give either a table of images with --model, or "
+            "--predictions with a table of predictions"
         )
     names = ", ".join(file.name for file in candidates[:5]) + (", …" if len(candidates) > 5 else "")
     raise SettingError(f"{len(candidates)} files in {place} could be the {what} ({names}): name the one that is meant")
