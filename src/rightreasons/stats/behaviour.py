@@ -24,6 +24,7 @@ Draws = Callable[[Counts], Floats]
 PERFORMANCE = ("accuracy", "balanced accuracy", "AUC", "F1", "ECE", "Brier")
 FAIRNESS = tuple(name.replace("_", " ") for name in fairness.METRICS)
 NEED_GROUPS = ("worst-group accuracy", "conflict shortcut rate", "pull")
+ERRORS = ("false positive rate", "false negative rate")
 LOGISTIC = tuple(name.replace("_", " ") for name in fairness.LOGISTIC)
 
 
@@ -112,6 +113,7 @@ def describe(
     why_not_aligned: str,
     positive: int | None,
     bins: Sequence[float] | None = None,
+    numbers: NDArray | None = None,
 ) -> list[Metric]:
     """Every metric of decided rows: over all of them and, where there is an attribute, by value, by group and of fairness.
 
@@ -120,6 +122,7 @@ def describe(
     aligned : value of the attribute → the label it stands for; `why_not_aligned` says why there is none
     positive : class that fairness metrics take against the rest; None where more than two are unnamed
     bins : edges that cut a continuous attribute for the fairness metrics that compare groups
+    numbers : (n,) the attribute's own values, where `rows` have a continuous one by its quartiles: the logistic fits take them
     """
     metrics = performance(rows)
     if not rows.name:
@@ -132,7 +135,7 @@ def describe(
         metrics += undefined(NEED_GROUPS, len(rows), f"{rows.name} is continuous: needs bins")
     if positive is None:
         return metrics + undefined(FAIRNESS, len(rows), "more than two classes: name one with positive=")
-    return metrics + unfairness(rows, positive, bins)
+    return [*metrics, *errors(rows, positive), *unfairness(rows, positive, bins, numbers)]
 
 
 def performance(rows: Decided, part: Part = Part(), subset: Ints | None = None) -> list[Metric]:
@@ -201,6 +204,41 @@ def by_value(rows: Decided) -> list[Metric]:
     return metrics
 
 
+def errors(rows: Decided, positive: int) -> list[Metric]:
+    """`ERRORS` of one class against the rest, over all rows and among the rows of every attribute value."""
+    truth, called = rows.label == positive, rows.predicted == positive
+    metrics = []
+    for value in (None, *range(rows.levels)):
+        here = np.full(len(rows), True) if value is None else rows.attribute == value
+        for name, asked, wrong in zip(ERRORS, (~truth, truth), (called, ~called), strict=True):
+            subset = np.flatnonzero(here & asked)
+            n, why = len(subset), f"no row with {'another' if name == ERRORS[0] else 'the'} label"
+            rate = _on_subset(subset, groups.accuracy_draws, np.ones(n, dtype=np.int64), wrong[subset].astype(np.int64))
+            part = Part(value=value)
+            formula = _error_rate(rows, positive, value, int(name != ERRORS[0]))
+            metrics.append(Metric(name, rate if n else _nowhere, n, part, "" if n else why, share_of=n, formula=formula))
+    return metrics
+
+
+def _nowhere(counts: Counts) -> Floats:
+    return np.full(len(counts), np.nan)
+
+
+def _error_rate(rows: Decided, positive: int, attribute: int | None, truth: int) -> Callable[[], Formula]:
+    """Of rows of the class (`truth` 1) or of others (0), the share that is decided wrongly, of sums over rows."""
+
+    def of() -> tuple[Ints, None]:
+        place = rows.attribute.astype(np.int64) if rows.levels else np.zeros(len(rows), dtype=np.int64)
+        return 4 * place + 2 * (rows.label == positive) + (rows.predicted == positive), None
+
+    def value(sums: Floats) -> Floats:
+        cells = sums.reshape(len(sums), -1, 2, 2)[:, :, truth]
+        of_part = cells.sum(axis=1) if attribute is None else cells[:, attribute]
+        return _ratio(of_part[:, 1 - truth], of_part.sum(axis=1))
+
+    return lambda: Formula((Sum(f"answers of {positive}", 4 * _values(rows), of),), value)
+
+
 def over_groups(rows: Decided, smallest: int) -> list[Metric]:
     """Group-balanced and worst-group accuracy of a categorical attribute (ART, sec. 4).
 
@@ -250,7 +288,7 @@ def following(rows: Decided, aligned: Mapping[Hashable, Hashable], why_not_align
     ]
 
 
-def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None) -> list[Metric]:
+def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None, numbers: NDArray | None = None) -> list[Metric]:
     """The metrics of `stats.fairness` for one class against the rest (ShorT, Methods "Assessing fairness").
 
     A continuous attribute stays continuous in the logistic fits; bins serve the metrics that compare groups.
@@ -259,9 +297,10 @@ def unfairness(rows: Decided, positive: int, bins: Sequence[float] | None = None
     kind = "categorical" if rows.levels else "continuous"
     table = fairness.tabulate(label, predicted, rows.attribute, kind=kind)
     binned = table if bins is None else fairness.tabulate(label, predicted, rows.attribute, bins=bins)
+    fitted = table if numbers is None else fairness.tabulate(label, predicted, numbers, kind="continuous")
     metrics = []
     for name, words in zip(fairness.METRICS, FAIRNESS, strict=True):
-        disparity = fairness.disparity_of(table if name in fairness.LOGISTIC else binned, name)
+        disparity = fairness.disparity_of(fitted if name in fairness.LOGISTIC else binned, name)
         metrics.append(Metric(words, disparity.draws, disparity.rows, reason=disparity.reason, formula=disparity.formula))
     return metrics
 
