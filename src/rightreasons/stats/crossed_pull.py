@@ -79,7 +79,7 @@ def crossed_of_tables(rows: Floats, sums: Floats) -> float:
     return _crossed_of([_of_table(rows[h], sums[h]) for h in (0, 1)])
 
 
-def _crossed_of(tables: Sequence[Mapping[int, Floats]]) -> float:
+def _crossed_of(tables: Sequence[Mapping[Hashable, Floats]]) -> float:
     found = []
     for measured, other in (tables, tables[::-1]):
         pulls = [measured[value][column] for value, column in _directions(other).items() if value in measured]
@@ -99,7 +99,7 @@ def _learnt(label: Ints, probability: Floats, attribute: Ints, half: Ints) -> Cr
     return Crossed(half, (said[1], said[0]))
 
 
-def _directions(table: Mapping[int, Floats]) -> dict[Hashable, int]:
+def _directions(table: Mapping[Hashable, Floats]) -> dict[Hashable, int]:
     """Value → the column towards which it pulls most, where it pulls at all."""
     found: dict[Hashable, int] = {}
     for value, pulls in table.items():
@@ -109,7 +109,7 @@ def _directions(table: Mapping[int, Floats]) -> dict[Hashable, int]:
     return found
 
 
-def _by_value(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[int, Floats]:
+def _by_value(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[Hashable, Floats]:
     """Value → (C,) its pull towards every column, as `groups.pull` has it, from one table of sums."""
     y, a, p = np.asarray(label), np.asarray(attribute), np.asarray(probability, dtype=np.float64)
     keep = (y >= 0) & (a >= 0)
@@ -122,9 +122,9 @@ def _by_value(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) ->
     return _of_table(rows, np.stack([np.bincount(cell, p[:, c], Y * A).reshape(Y, A) for c in range(p.shape[1])]))
 
 
-def _of_table(rows: NDArray, sums: Floats) -> dict[int, Floats]:
+def _of_table(rows: NDArray, sums: Floats) -> dict[Hashable, Floats]:
     """`_by_value` of numbers of rows by label and value, (C, A), and sums of probabilities, (T, C, A)."""
-    found = {}
+    found: dict[Hashable, Floats] = {}
     for value in range(rows.shape[1]):
         here, there = rows[:, value], rows.sum(axis=1) - rows[:, value]
         compared = np.minimum(here, there) >= groups.FEWEST

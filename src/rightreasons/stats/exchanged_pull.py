@@ -40,7 +40,7 @@ def pull_null(
     a, attributes = coded(attribute)
     column = np.array([aligned.get(value, -1) for value in attributes])
     p = np.asarray(probability, dtype=np.float64)
-    whole = np.stack([np.bincount(y, p[:, c], minlength=len(labels)) for c in range(p.shape[1])], axis=1)
+    whole = np.stack([np.bincount(y, p[:, c], minlength=len(labels)) for c in range(p.shape[1])], axis=1).astype(np.float64)
     for tables in _exchanged(y, p, a, (len(labels), len(attributes)), exchange, rng=rng, B=B):
         yield _pulls(tables, whole, column)
 
