@@ -815,26 +815,26 @@ def report(
         list[Path] | None, typer.Argument(help="folders of findings, as audit writes them, or single findings (.json)")
     ] = None,
     compare: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="two such folders, or folders of evidence: what changed from one to the other"),
-    ] = None,
+        bool,
+        typer.Option("--compare", help="what changed: from one folder to the other, or over three and more, the oldest first"),
+    ] = False,
     out: Annotated[Path, typer.Option(help="the page")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="its title")] = "Is this classifier right for the right reasons?",
 ) -> None:
-    """Write one self-contained page from findings. With --compare: of what changed from one side to the other."""
+    """Write one self-contained page from findings. With --compare: of what changed between them."""
     from rightreasons.case import Sheet
     from rightreasons.findings import Finding
     from rightreasons.report import report as write
 
-    if (compare is None) == (not folders):
-        raise SettingError("give either folders of findings, or --compare with two of them")
-    if compare is not None:
-        _show_changes(*compare, out)
+    if not folders:
+        raise SettingError("name a folder of findings, or --compare and two of them or more")
+    if compare:
+        _show_changes(folders, out)
         return
     findings: list[Finding] = []
-    for folder in folders or []:
+    for folder in folders:
         findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
-    sheet = Sheet.read(folders[0]) if folders and len(folders) == 1 else None
+    sheet = Sheet.read(folders[0]) if len(folders) == 1 else None
     _show(findings, write(findings, out, title=title, sheet=sheet))
 
 
@@ -845,10 +845,21 @@ def export(
     only: Annotated[
         str | None, typer.Option(help="kinds, separated by commas: json, csv, parquet, svg, png, markdown, pdf")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="mlflow or wandb: log numbers, findings and page there instead of writing files")
+    ] = None,
+    project: Annotated[str, typer.Option(help="with --log: the experiment (MLflow) or project (W&B)")] = "rightreasons",
 ) -> None:
-    """Write findings for other programs: JSON with its schema, tables, figures, a section of a model card, a PDF."""
+    """Write findings for other programs: JSON with its schema, tables, figures, a model card, a PDF; or log them."""
     from rightreasons.exports import export as run
+    from rightreasons.exports import log as send
 
+    if log is not None:
+        if only is not None:
+            raise SettingError("--log sends everything to one place and --only chooses the files to write: give one of them")
+        send(folder, log, project=project)
+        console.print(f"{folder} is logged to {log}, in {project}", markup=False)
+        return
     done = run(folder, to, kinds=None if only is None else [part.strip() for part in only.split(",")])
     for kind, count in done.written.items():
         console.print(f"{kind}: {count} file{'' if count == 1 else 's'}", markup=False)
@@ -1160,14 +1171,19 @@ def _value(text: str) -> Any:
     return text
 
 
-def _show_changes(before: Path, after: Path, out: Path) -> None:
-    from rightreasons.compare import compare, lead, sides
+def _show_changes(folders: Sequence[Path], out: Path) -> None:
+    from rightreasons import compare, trend
     from rightreasons.report import page
 
-    one, other = sides(before, after)
-    found = compare(one, other)
-    title = f"{one.name} → {other.name}: what changed"
-    path = page.write(found, out, title=title, subtitle=f"{before} and {after}", lead=lead(found))
+    versions = compare.sides(*folders)
+    if len(versions) == 2:
+        one, other = versions
+        found = compare.compare(one, other)
+        title, said = f"{one.name} → {other.name}: what changed", compare.lead(found)
+    else:
+        found = trend.trend(versions)
+        title, said = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions", trend.lead(found)
+    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said)
     for finding in found:
         console.print(escape(finding.one_line()))
     console.print(f"\nthe page is {escape(str(path))}")

@@ -149,13 +149,13 @@ class Driver(_Part):
     batched : train units that differ only in seed, lr, weight decay and (gradient scaling) scale as one model: true, false, or
         "auto" where it pays
     split_rows : a cohort of more rows is extracted in pieces, by several workers
-    track : "mlflow" logs every finished unit there
+    track : "mlflow" or "wandb" logs every finished unit there
     """
 
     attempts: Annotated[int, Field(ge=1)] = 3
     batched: bool | Literal["auto"] = False
     split_rows: Annotated[int, Field(ge=1)] = 50_000
-    track: Literal["", "mlflow"] = ""
+    track: Literal["", "mlflow", "wandb"] = ""
 
 
 class CurvePlan(_Part):

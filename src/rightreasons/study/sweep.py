@@ -13,7 +13,7 @@ from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
 from rightreasons.progress import duration
 from rightreasons.seal import renew, seal
-from rightreasons.study import mlflow_log
+from rightreasons.study import logged
 from rightreasons.study.conclude import SUMMARY, conclude
 from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
@@ -176,7 +176,7 @@ def _raise_failure(study: Study) -> None:
 
 def _drive(study: Study, todo: list[str]) -> None:
     driver = study.plan.driver
-    library = mlflow_log.tracker(driver.track)
+    log = logged.to(driver.track, study)
     graph = tasks(study, todo)
     engine = connect(study.plan.engine, study, study.plan.engine_settings)
     tries: dict[str, int] = {}
@@ -200,7 +200,7 @@ def _drive(study: Study, todo: list[str]) -> None:
                     _settle(study, event, graph, watch)
                     open_tasks += _submit(graph, engine) - 1
                     if event.kind == "done" and event.task.step == "all":
-                        mlflow_log.log(library, study, event.task.units[0])
+                        log(event.task.units[0])
     finally:
         engine.close()
 
