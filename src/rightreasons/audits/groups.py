@@ -22,11 +22,12 @@ import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
+from rightreasons.audits._glance import Glance, glance
 from rightreasons.audits._rows import audited_rows
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.families import suggest, with_settings
-from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Row, Table
+from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.head import outputs_for
 from rightreasons.measurements import spread
 from rightreasons.stats import behaviour, calibration, groups
@@ -135,6 +136,7 @@ class Measurement:
     ----------
     decision : how probabilities became decisions
     small : groups of fewer than `SMALLEST_GROUP` rows, in words
+    glance : what a reader sees first; None in what earlier versions measured
     aligned, aligned_from : which label each attribute value stands for, and where that comes from
     """
 
@@ -152,6 +154,7 @@ class Measurement:
     aligned: str
     aligned_from: str
     small: str
+    glance: Glance | None = None
 
     def get(self, metric: str, group: str = "") -> Interval:
         return self.metrics.interval(metric, group)
@@ -209,6 +212,7 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         aligned=aligned_words,
         aligned_from=aligned_from,
         small=_say_small(decided, names),
+        glance=glance(evidence, rows, predicted, a, settings.aligned, sample, settings.level),
     )
 
 
@@ -296,6 +300,10 @@ class Result(OneModelResult[Measurement]):
 
     question: ClassVar[str] = QUESTION
     row: ClassVar[Row] = ROW
+
+    def finding(self) -> Finding:
+        seen = self.first.glance
+        return super().finding().model_copy(update={"answers": None if seen is None else seen.shown()})
 
     def sentence(self, m: Measurement) -> str:
         accuracy = m.get("accuracy")
