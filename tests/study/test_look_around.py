@@ -73,7 +73,9 @@ def test_two_tables_and_no_table_are_refused(folder):
 def test_networks_with_the_same_tensors_are_all_named(tmp_path, monkeypatch):
     import timm
 
-    torch.save({f"module.{key}": v for key, v in timm.create_model("resnet18", num_classes=3).state_dict().items()}, tmp_path / "r.pt")
+    torch.save(
+        {f"module.{key}": v for key, v in timm.create_model("resnet18", num_classes=3).state_dict().items()}, tmp_path / "r.pt"
+    )
     assert fitting(tmp_path / "r.pt") == ["timm:resnet18", "torchvision:resnet18"]
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"image": ["a.png", "b.png"], "y": [0, 1]}).to_csv("t.csv", index=False)

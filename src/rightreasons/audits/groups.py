@@ -22,13 +22,14 @@ import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
+from rightreasons.audits._glance import Glance, glance
 from rightreasons.audits._levels import levels_of
 from rightreasons.audits._rows import audited_rows
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.families import suggest, with_settings
-from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Row, Table
+from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.head import outputs_for
 from rightreasons.measurements import spread
 from rightreasons.stats import behaviour, calibration, groups
@@ -147,6 +148,7 @@ class Measurement:
     decision : how probabilities became decisions
     small : groups of fewer than `SMALLEST_GROUP` rows, in words
     cut : how a continuous attribute was cut into the groups; empty where it was not
+    glance : what a reader sees first; None in what earlier versions measured
     aligned, aligned_from : which label each attribute value stands for, and where that comes from
     """
 
@@ -165,6 +167,7 @@ class Measurement:
     aligned_from: str
     small: str
     cut: str = ""
+    glance: Glance | None = None
 
     def get(self, metric: str, group: str = "") -> Interval:
         return self.metrics.interval(metric, group)
@@ -226,6 +229,7 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         aligned_from=aligned_from,
         small=_say_small(decided, names),
         cut="" if cut is None else f"{cut.name} is a number and was cut at its quartiles: {', '.join(map(str, cut.levels))}",
+        glance=glance(evidence, rows, predicted, a, settings.aligned, sample, settings.level),
     )
 
 
@@ -352,6 +356,10 @@ class Result(OneModelResult[Measurement]):
 
     question: ClassVar[str] = QUESTION
     row: ClassVar[Row] = ROW
+
+    def finding(self) -> Finding:
+        seen = self.first.glance
+        return super().finding().model_copy(update={"answers": None if seen is None else seen.shown()})
 
     def sentence(self, m: Measurement) -> str:
         accuracy = m.get("accuracy")

@@ -21,6 +21,7 @@ from rightreasons.findings import Cell, Check, Finding, Table, Verdict, not_run
 from rightreasons.measurements import scalars
 from rightreasons.progress import duration
 from rightreasons.report import report
+from rightreasons.report.summary import summary_path
 from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import curves, over_models, panels, preflight
@@ -68,7 +69,8 @@ def conclude(study: Study) -> list[Finding]:
     else:
         before = {"made_from": "", "files": []}
     files = [study.folder / "findings" / name for name in before["files"]]
-    if before["made_from"] == made_from and all(file.exists() for file in (*files, study.folder / PAGE)):
+    pages = (study.folder / PAGE, summary_path(study.folder / PAGE))
+    if before["made_from"] == made_from and all(file.exists() for file in (*files, *pages)):
         return [Finding.read(file) for file in files]
     concluded = _concluded(study, set(done))
     cards = preflight.cards_of(study, concluded, study.groups())
