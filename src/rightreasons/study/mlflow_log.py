@@ -22,7 +22,7 @@ def tracker(name: str) -> ModuleType | None:
 
 
 def log(library: ModuleType | None, study: Study, unit: str) -> None:
-    """One MLflow run a unit, in the experiment of the study's name: its plan as parameters, its numbers as metrics."""
+    """One MLflow run for each unit, in the experiment of the study's name: its plan as parameters, its numbers as metrics."""
     row = study.row(unit)
     if library is None or row is None:
         return
