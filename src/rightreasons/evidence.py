@@ -26,8 +26,10 @@ from scipy.special import softmax
 
 from rightreasons import files
 from rightreasons.data.cohort import Cohort
+from rightreasons.data.schema import text
 from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
+from rightreasons.families import suggest
 from rightreasons.head import Head, outputs_for
 from rightreasons.stored import known_format
 
@@ -229,15 +231,38 @@ class Evidence:
         return evidence
 
     @classmethod
-    def from_predictions(cls, path: str | os.PathLike[str], *, name: str | None = None, **columns: Any) -> Evidence:
+    def from_predictions(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        score: str | Sequence[str] | None = None,
+        prediction: str | None = None,
+        features: np.ndarray | None = None,
+        rng: np.random.Generator | None = None,
+        **columns: Any,
+    ) -> Evidence:
         """Evidence from a table of predictions: id, label, attribute …, and `p_<class>` for each class.
 
         Of two classes one column is enough. `p` alone is the probability of the larger of two numbers, such as 0 and 1; where
         classes are words it does not say whose it is and is refused. Keywords are those of `Cohort.read`; no image column is
         needed.
+
+        Parameters
+        ----------
+        score : columns of other names that hold probabilities: "risk", read as `p` is; "risk=ill", of that class; several that
+            end in the name of their class
+        prediction : column with decided classes, where there are no probabilities
+        features : (n, d) of the rows, where they are known too; a table without audit rows then gives half of its test rows
+        rng : halves them
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
-        p, classes = _predicted(cohort, path)
+        if score is not None and prediction is not None:
+            raise SettingError("give score= or prediction=, not both: probabilities say what is decided")
+        if prediction is not None:
+            p, classes = _decided(cohort, prediction, path)
+        else:
+            p, classes = _predicted(cohort, path, _scores(cohort, score, path))
         bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < PROBABILITY_TOLERANCE))
         if bad.any():
             row = int(bad.argmax())
@@ -246,7 +271,11 @@ class Evidence:
                 f"({int(bad.sum())} such rows)"
             )
         logits = np.log(np.clip(p, 1e-12, None))
-        return cls.from_arrays(cohort, {"logits": logits}, classes=classes, name=name or Path(path).stem)
+        arrays = {"logits": logits}
+        if features is not None:
+            arrays["features"] = np.asarray(features)
+            cohort = cohort.with_roles(rng=np.random.default_rng(0) if rng is None else rng)
+        return cls.from_arrays(cohort, arrays, classes=classes, name=name or Path(path).stem)
 
     # ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -643,15 +672,61 @@ def _checked(values: np.ndarray, name: str, cohort: Cohort, classes: Sequence[An
     return values
 
 
-def _predicted(cohort: Cohort, path: str | os.PathLike[str]) -> tuple[np.ndarray, list[Any]]:
+def _scores(cohort: Cohort, score: str | Sequence[str] | None, path: str | os.PathLike[str]) -> dict[str, str]:
+    """`p_<class>`, or `p` where the class is not said, → the column that the caller means by it."""
+    found: dict[str, str] = {}
+    if score is None:
+        return found
+    given = [score] if isinstance(score, str) else list(score)
+    classes = [str(c) for c in cohort.classes]
+    for column in given:
+        name, whose = column, ""
+        if column not in cohort.columns and "=" in column:
+            name, _, whose = column.rpartition("=")
+        if name not in cohort.columns:
+            raise DataError(f"{path} has no column {name!r} (score=); {suggest(name, cohort.columns)}")
+        if whose and whose not in classes:
+            raise DataError(f"score={column}: {whose!r} is no label of {path} (they are {', '.join(classes)})")
+        if not whose and len(given) > 1:
+            whose = max((c for c in classes if name.endswith(f"_{c}")), key=len, default="")
+        if not whose and (len(given) > 1 or any(isinstance(c, str) for c in cohort.classes)):
+            example = classes[0] if classes else "class"
+            raise DataError(
+                f"score={name} does not say whose probability it is ({', '.join(classes)}): give score={name}={example}"
+            )
+        key = f"p_{whose}" if whose else "p"
+        if key in found:
+            raise DataError(f"score= names {found[key]!r} and {name!r} for one class: leave one of them out")
+        found[key] = name
+    return found
+
+
+def _decided(cohort: Cohort, column: str, path: str | os.PathLike[str]) -> tuple[np.ndarray, list[Any]]:
+    """(n, C) ones where a row was decided for a class, else zeros, and the class of each column."""
+    if column not in cohort.columns:
+        raise DataError(f"{path} has no column {column!r} (prediction=); {suggest(column, cohort.columns)}")
+    classes = list(cohort.classes)
+    place = {str(c): k for k, c in enumerate(classes)}
+    cells = [text(cell) for cell in cohort.column(column)]
+    for row, cell in enumerate(cells):
+        if cell not in place:
+            raise DataError(
+                f"{path}, row {row + 1}: {column} is {cell!r}, and one of the labels is expected ({', '.join(place)}); "
+                "a column of probabilities is named with score="
+            )
+    return np.eye(len(classes))[[place[cell] for cell in cells]], classes
+
+
+def _predicted(cohort: Cohort, path: str | os.PathLike[str], scores: Mapping[str, str]) -> tuple[np.ndarray, list[Any]]:
     """(n, C) probabilities and the class of each column."""
     parts = cohort.schema.columns()  # a column that plays a part, such as an attribute p_site, is no prediction
-    present = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
+    usual = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
+    present = list(scores) or usual
     classes = list(cohort.classes)
     wanted = [f"p_{c}" for c in classes]
-    named = {c: _probabilities(cohort, c, path) for c in wanted if c in present}
+    named = {c: _probabilities(cohort, scores.get(c, c), path) for c in wanted if c in present}
     if "p" in present:
-        named = _with_bare(named, cohort, path)
+        named = _with_bare(named, cohort, path, scores.get("p", "p"))
     if len(classes) == 2 and len(named) == 1:
         (only,) = named
         other = wanted[1 - wanted.index(only)]
@@ -668,24 +743,26 @@ def _predicted(cohort: Cohort, path: str | os.PathLike[str]) -> tuple[np.ndarray
     return np.stack(columns, axis=1), classes
 
 
-def _with_bare(named: Mapping[str, np.ndarray], cohort: Cohort, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _with_bare(
+    named: Mapping[str, np.ndarray], cohort: Cohort, path: str | os.PathLike[str], column: str
+) -> dict[str, np.ndarray]:
     """The column `p` under the name of its class; refused where it does not say whose it is, or contradicts named ones."""
     classes = list(cohort.classes)
     if len(classes) != 2:
-        raise DataError(f"column 'p' needs two classes, and {cohort.label_name!r} has {classes}: give p_<class>")
+        raise DataError(f"column {column!r} needs two classes, and {cohort.label_name!r} has {classes}: give p_<class>")
     first, last = (f"p_{c}" for c in classes)
     if any(isinstance(c, str) for c in classes):
         raise DataError(
             f"{path}: column 'p' does not say whose probability it is, of {classes[0]!r} or of {classes[1]!r}: "
             f"rename it to {first} or {last}"
         )
-    bare = _probabilities(cohort, "p", path)
-    for column, expected in ((last, bare), (first, 1 - bare)):
-        off = np.abs(named.get(column, expected) - expected) > PROBABILITY_TOLERANCE
+    bare = _probabilities(cohort, column, path)
+    for other, expected in ((last, bare), (first, 1 - bare)):
+        off = np.abs(named.get(other, expected) - expected) > PROBABILITY_TOLERANCE
         if off.any():
             row = int(off.argmax())
             raise DataError(
-                f"{path}, row {row + 1}: column 'p' is {bare[row]:g} and {column} {named[column][row]:g}, which contradict each "
+                f"{path}, row {row + 1}: column 'p' is {bare[row]:g} and {other} {named[other][row]:g}, which contradict each "
                 f"other ('p' is of class {classes[1]}; {int(off.sum())} such rows): leave one of them out"
             )
     return {last: bare, first: 1 - bare}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,11 @@ def audit_all(
             raise SettingError(f"settings are given for audit {key!r}, which is not run; {families.suggest(key, chosen)}")
     with named_in_the_call(*chosen):
         tasks = [(method, attribute) for method in chosen for attribute in _attributes(method, models, given.get(method, {}))]
-        return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in track(tasks, "audits")]
+        return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in _shown(tasks)]
+
+
+def _shown(tasks: Sequence[tuple[str, str | None]]) -> Iterable[tuple[str, str | None]]:
+    return track(tasks, "audits", kinds=[method for method, _ in tasks])
 
 
 def needs_of(audits: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Need, ...]:

@@ -22,8 +22,9 @@ from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_o
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread
-from rightreasons.stats import groups
-from rightreasons.stats.resampling import Interval, exchange_within_label, limits_of, p_value
+from rightreasons.stats import groups, totals
+from rightreasons.stats.exchanged_pull import crossed_pull_null, pull_null
+from rightreasons.stats.resampling import Interval, exchange_within_label, interval, limits_of, p_value, sequential_p
 
 QUESTION = "Do predictions follow the attribute where the label does not?"
 ROW: Row = "behaviour"
@@ -101,8 +102,8 @@ def measure(
 
     Parameters
     ----------
-    aligned : attribute value → the label it stands for; learnt as in `groups` by default, and where the training rows show
-        none, from the audit rows
+    aligned : attribute value → the label it stands for; learnt as in `groups` by default, where the training rows show none
+        from the audit rows, and without those by each half of the test rows for the other
     B : resamples, of subjects where they are known
     permutations : of the attribute within the label
     """
@@ -130,9 +131,15 @@ def permutation_p(pull: Pull, permutations: int, rng: np.random.Generator) -> tu
     exchange = exchange_within_label(rows.label, values, rows.cohort.subject)
     if exchange.reason or np.isnan(pull.interval.value):
         return np.nan, exchange.reason
+    if totals.is_large(len(values)):
+        if pull.crossed is None:
+            drawn = pull_null(rows.label, rows.probability, values, pull.aligned, exchange, rng=rng, B=permutations)
+        else:
+            drawn = crossed_pull_null(rows.label, rows.probability, values, pull.crossed.half, exchange, rng=rng, B=permutations)
+        return sequential_p(pull.interval.value, drawn, permutations), ""
     null = []
     for order in exchange.permutations(permutations, rng):
-        null.append(groups.pull(rows.label, rows.probability, values[order], pull.aligned))
+        null.append(pull.among(values[order]))
     return p_value(pull.interval.value, null), ""
 
 
@@ -140,11 +147,16 @@ def pull_by_label(evidence: Evidence, pull: Pull, level: float) -> ByLabel:
     """The pull within every label: where one label is drawn along and another is not, there is no shortcut."""
     rows, a = pull.rows, pull.attribute
     levels, classes = dict(enumerate(a.levels)), dict(enumerate(evidence.card.classes))
-    names, intervals = [], []
-    for value, towards in pull.aligned.items():
-        for y in np.unique(rows.label):
+    sides = [(value, towards, y) for value, towards in pull.aligned.items() for y in np.unique(rows.label)]
+    names = [f"label {classes[y]}: {levels[value]} → {classes[towards]}" for value, towards, y in sides]  # type: ignore[index]
+    if sides and totals.is_large(len(rows.label)):
+        parts = [groups.pull_formula(rows.label, rows.probability, a.values, {v: t}, only=int(y)) for v, t, y in sides]
+        found, drawn = totals.draws(parts, pull.sample)
+        intervals = [interval(found[k], drawn[:, k], level, NO_SIDES) for k in range(len(sides))]
+    else:
+        intervals = []
+        for value, towards, y in sides:
             only_this_label = np.where(rows.label == y, 0, -1)
-            names.append(f"label {classes[y]}: {levels[value]} → {classes[towards]}")  # type: ignore[index]
             intervals.append(
                 pull_interval(only_this_label, rows.probability, a.values, {value: towards}, pull.sample, level, NO_SIDES)
             )

@@ -126,7 +126,7 @@ def is_small(classifier: Classifier) -> bool:
 def _loop(group: _Group, folder: Path | None) -> None:
     first = group.members[0]
     what = f"train {len(group.members)} models as one: {first.classifier.name} ({first.settings.regime})"
-    with Meter(what, first.settings.epochs * group.steps, group.epoch * group.steps) as meter:
+    with Meter(what, first.settings.epochs * group.steps, group.epoch * group.steps, may_end_early=True) as meter:
         while group.grid.size:
             started = time.perf_counter()
             losses = _epoch(group, meter)

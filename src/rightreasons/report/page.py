@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +29,6 @@ from rightreasons.report.glossary import glossary
 HERE = Path(__file__).parent
 UNFOLDED_ESTIMATES = 14
 UNFOLDED_SECTIONS = 40  # on a page with more findings, the others are folded at first
-PAGE_PICTURES = 360  # at 10 to 20 kB each: a page that opens at once
-LEAST_PICTURES = 6
 TELLING_PICTURES = 4  # of a gallery on the first screen
 MOST_TELLING = 12  # cases with a picture on the first screen; the others have theirs in their sections
 
@@ -114,18 +112,15 @@ class Drawings:
 
 
 def _drawings(sections: Sequence[Section], panels: Sequence[Panel], several: Sequence[Together], sheet: Sheet) -> Drawings:
-    galleries = 0
-    for section in sections:
-        galleries += sum(isinstance(exhibit, Gallery) for exhibit in section.finding.exhibits)
-    pictures = max(LEAST_PICTURES, PAGE_PICTURES // max(galleries, 1))
+    limits = figures.Limits.of(exhibit for section in sections for exhibit in section.finding.exhibits)
     exhibits, wide, forests = [], [], []
     for section in sections:
-        exhibits.append([figures.draw(exhibit, pictures) for exhibit in section.finding.exhibits])
+        exhibits.append([figures.draw(exhibit, limits) for exhibit in section.finding.exhibits])
         wide.append([figures.is_wide(exhibit) for exhibit in section.finding.exhibits])
         forests.append([figures.forest([line.estimate for line in block.lines]) for block in section.blocks])
-    telling = []
+    telling, few = [], replace(limits, pictures=TELLING_PICTURES)
     for panel in panels:
-        telling.append(figures.draw(panel.telling.exhibit, TELLING_PICTURES) if panel.telling else Markup(""))
+        telling.append(figures.draw(panel.telling.exhibit, few) if panel.telling else Markup(""))
     meters = [figures.meter(panel.case.score) for panel in panels]
     at_once = [figures.draw(each.drawing) if each.drawing else Markup("") for each in several]
     return Drawings(exhibits, wide, forests, meters, telling, at_once, [figures.draw(table) for table in sheet.tables])

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
@@ -104,13 +105,14 @@ class Brought:
         scheme = self._scheme(rows, selected)
         references = scheme.references()
         units, _ = scheme.units(scheme.drafts(references))
+        calibrations = calibrations_of(scheme, selected, units)
         plan = scheme.plan(
             units,
-            calibrations_of(scheme, selected, units),
+            calibrations,
             references,
             name=self.name,
             base=str(self.folder),
-            notes=_described(self.name, self.file.depth, len(rows), selected),
+            notes=_described(f"{self.file.depth} audit of {self.name} on {len(rows)} rows", selected, scheme.audits),
             brought=self.unit,
             depth=self.file.depth,
             command=self.command,
@@ -242,11 +244,32 @@ class Brought:
         return None
 
 
-def _described(name: str, depth: str, rows: int, selected: list[Selected]) -> list[str]:
-    """What will run, and what cannot, in words."""
-    able = [one.name for one in selected if not one.impossible]
-    cannot = [f"  {one.name} cannot: {one.impossible}" for one in selected if one.impossible]
-    return [f"{depth} audit of {name} on {rows} rows: {', '.join(able) or 'nothing can run'}", *cannot]
+def _described(what: str, selected: list[Selected], audits: Mapping[str, AuditPlan]) -> list[str]:
+    """What will run, and what will not and why, in words; audits that lack the same are told together."""
+    cannot: dict[str, list[str]] = {}
+    able = []
+    for one in selected:
+        reason = one.impossible or _lacking(one, audits[one.name])
+        if reason:
+            cannot.setdefault(reason, []).append(one.name)
+        else:
+            able.append(one.name)
+    said = [f"{what}", f"  will run: {', '.join(able) or 'nothing'}"]
+    return [*said, *(f"  will not run: {', '.join(names)}: {reason}" for reason, names in cannot.items())]
+
+
+def _lacking(one: Selected, audit: AuditPlan) -> str:
+    """Why an audit will not run though the rows and the network would do: models it cannot go without; empty where it will."""
+    if audit.unavailable.get(audit.subject):
+        return audit.unavailable[audit.subject]
+    if one.module is None:
+        return ""
+    settings = families.accepted(one.module.needs, dict(audit.settings))
+    asked = {need.role for need in one.module.needs(**settings) if not need.optional}
+    reasons = [audit.unavailable[role] for role in audit.unavailable if role in asked and audit.unavailable[role]]
+    if audit.unavailable.get(SEVERITIES) and not audit.settings.get("operators"):
+        reasons.append(audit.unavailable[SEVERITIES])
+    return "; ".join(reasons)
 
 
 # ---- how strongly images are changed -------------------------------------------------------------------------------------

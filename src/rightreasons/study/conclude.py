@@ -19,6 +19,7 @@ from rightreasons.evidence import Evidence
 from rightreasons.files import read_json
 from rightreasons.findings import Cell, Check, Finding, Table, Verdict, not_run
 from rightreasons.measurements import scalars
+from rightreasons.progress import duration
 from rightreasons.report import report
 from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import task_rng
@@ -26,7 +27,6 @@ from rightreasons.study import curves, over_models, panels, preflight
 from rightreasons.study.curves import Concluded
 from rightreasons.study.data_sheet import sheet_of_study
 from rightreasons.study.folder import CONCLUDED, DONE, TIME, Study, Unmeasured, save_findings, write_table
-from rightreasons.study.live import duration
 from rightreasons.study.plan import AuditPlan
 from rightreasons.study.roles import TEST, Group, cases
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from rightreasons.progress import duration
 from rightreasons.study.engines import Task
 
 SHOWN = 8  # running tasks named in the live table
@@ -111,12 +112,3 @@ class Watch:
         for key, since in list(self.running.items())[:SHOWN]:
             whole.add_row(f"  {key}  [dim]{self._drawn - since:.0f} s[/dim]")
         self._live.update(whole, refresh=True)
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ import pandas as pd
 
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
+from rightreasons.progress import duration
 from rightreasons.seal import renew, seal
 from rightreasons.study import mlflow_log
 from rightreasons.study.conclude import SUMMARY, conclude
@@ -18,7 +19,7 @@ from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
 from rightreasons.study.file import parsed, read_text
 from rightreasons.study.folder import ASKED, CONCLUDED, DONE, FAILED, PLAN, RUN, TABLE, Study, locked, now
-from rightreasons.study.live import Watch, duration
+from rightreasons.study.live import Watch
 from rightreasons.study.runs import default_folder, plan
 from rightreasons.study.tasks import Graph, tasks, uncalibrated
 from rightreasons.trust import trusting

@@ -440,7 +440,8 @@ class _Run:
         evidence = Evidence.open(self.folder / "evidence")
         audits = self._audits()
         # Of a brought model nothing else tells how far it is; a sweep has its own table, and its workers are silent.
-        for name in track(audits, f"audits of {self.unit}") if self.study.plan.brought else audits:
+        kinds = [self.study.plan.audits[name].method for name in audits]
+        for name in track(audits, f"audits of {self.unit}", kinds=kinds) if self.study.plan.brought else audits:
             start = time.perf_counter()
             self._measure_audit(name, self.study.plan.audits[name], evidence)
             self.record.setdefault("measured", {})[name] = time.perf_counter() - start

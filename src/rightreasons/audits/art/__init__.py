@@ -48,6 +48,8 @@ __all__ = [
 
 QUESTION = "Can an association that the decisions may no longer show be brought back under the model's own head?"
 ROW: Row = "reliance"
+READS_HEAD = True
+COMPARES_GROUPS = True
 ALIKE = "last layer"  # the swing is nearly the number of other audits that fit the last layer again
 
 

@@ -70,6 +70,7 @@ __all__ = [
 
 QUESTION = "Does the model look where an attribute model looks, beyond what a balanced model does, and where is that?"
 ROW: Row = "place"
+COMPARES_GROUPS = True
 
 AUDITED = "@attribute"  # stands for the attribute audited, where a role is declared before one is named
 TESTS = ("auto", SPATIAL, REPLICATES)
