@@ -437,7 +437,7 @@ class Evidence:
         array[:] = values
 
     def _remedy(self, brought: str) -> str:
-        """What to do about something missing: `brought` where the user brought the arrays, which cannot be extracted."""
+        """What to do about a missing array: `brought` is said where the user brought the arrays, which cannot be extracted."""
         return brought if self.card.model.startswith(BROUGHT) else "extract it first"
 
     def _known(self, cohort: str) -> str:
@@ -508,6 +508,13 @@ class View:
         if not len(self._rows):
             return np.asarray(self.evidence.array(self.name, array)[:0])
         return np.concatenate([block for _, block in self.blocks(array)])
+
+    def matched(self, other: View) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the rows whose ids another view has too, and their positions there."""
+        place = {row: k for k, row in enumerate(other.cohort.id)}
+        here = np.array([k for k, row in enumerate(self.cohort.id) if row in place], dtype=np.int64)
+        there = np.array([place[row] for row in self.cohort.id[here]], dtype=np.int64)
+        return here, there
 
     def blocks(self, array: str, chunks: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Positions in this view and their part of an array, a few chunks at a time: for arrays larger than memory.
@@ -604,21 +611,27 @@ def missing_chunks(array: zarr.Array) -> np.ndarray:
     if array.shape[0]:
         total = -(-array.shape[0] // array.chunks[0])
     store = array.store_path.store
+    written: set[int] = set()
     if isinstance(store, zarr.storage.LocalStore):
-        folder = Path(store.root) / array.store_path.path / "c"
-        rest = Path(*["0"] * (array.ndim - 1))
-        # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
-        if folder.is_dir():
-            named = [p for p in folder.iterdir() if p.name.isdigit()]
-        else:
-            named = []
-        done = {int(p.name) for p in named if (p / rest).is_file()}
-    else:
+        written = _chunks_in_folder(Path(store.root) / array.store_path.path / "c", array.ndim)
+    elif isinstance(store, _Memory):
         # zarr counts the keys that begin like this array's, which are also those of `logits@…` for `logits`.
         rest_of_key = "/0" * (array.ndim - 1)
-        held = store.held if isinstance(store, _Memory) else {}
-        done = {c for c in range(total) if f"{array.store_path.path}/c/{c}{rest_of_key}" in held}
-    return np.array([c for c in range(total) if c not in done], dtype=np.int64)
+        written = {c for c in range(total) if f"{array.store_path.path}/c/{c}{rest_of_key}" in store.held}
+    return np.setdiff1d(np.arange(total), sorted(written)).astype(np.int64)
+
+
+def _chunks_in_folder(folder: Path, ndim: int) -> set[int]:
+    """Numbers of the row chunks that are files; a chunk lies below as many folders "0" as it has further axes."""
+    written: set[int] = set()
+    if not folder.is_dir():
+        return written
+    rest = Path(*["0"] * (ndim - 1))
+    for path in folder.iterdir():
+        # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
+        if path.name.isdigit() and (path / rest).is_file():
+            written.add(int(path.name))
+    return written
 
 
 class _Memory(zarr.storage.MemoryStore):
@@ -720,9 +733,14 @@ def _predicted(cohort: Cohort, path: str | os.PathLike[str], scores: Mapping[str
         named[other] = 1 - named[only]
     if not wanted or not all(w in named for w in wanted):
         raise DataError(f"{path} has no predictions: a column 'p' or the columns {', '.join(wanted)} expected, found {present}")
-    extra = [] if "p" in present else [c for c in present if c not in wanted]
-    columns = [*(named[w] for w in wanted), *(_probabilities(cohort, c, path) for c in extra)]
-    return np.stack(columns, axis=1), [*classes, *(c.removeprefix("p_") for c in extra)]
+    columns = [named[w] for w in wanted]
+    if "p" in present:
+        return np.stack(columns, axis=1), classes
+    for extra in present:  # of classes that no row has
+        if extra not in wanted:
+            columns.append(_probabilities(cohort, extra, path))
+            classes.append(extra.removeprefix("p_"))
+    return np.stack(columns, axis=1), classes
 
 
 def _with_bare(

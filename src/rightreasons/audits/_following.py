@@ -20,7 +20,7 @@ from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Check
 from rightreasons.stats import groups, totals
 from rightreasons.stats.crossed_pull import Crossed, crossed, crossed_pull, level_of
-from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
+from rightreasons.stats.resampling import Interval, Resamples, interval, limits_of, resamples, whole
 
 NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
 # What the lower limit must exceed where answers are said to follow the attribute. In planted worlds it reached 0.003 for heads
@@ -154,7 +154,7 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
     """Of several models on the same rows: the mean of their limits, which is never narrower than the limits of their mean."""
     if len(pulls) == 1:
         return pulls[0]
-    value, low, high = np.mean([(pull.value, pull.low, pull.high) for pull in pulls], axis=0)
+    value, low, high = limits_of(pulls).mean(axis=0)
     reasons = [pull.reason for pull in pulls if pull.reason]
     return Interval(value, low, high, reason=reasons[0] if reasons else "", level=pulls[0].level)
 
@@ -169,8 +169,7 @@ def is_followed(pull: Interval) -> bool | None:
 def say_pull(pull: Interval, attribute: str) -> str:
     if np.isnan(pull.low):
         return f"not judged: {pull.reason}"
-    limits = f"{pull.value:.3f} ({pull.low:.3f} to {pull.high:.3f})"
-    return f"within a label they lie {limits} nearer to what “{attribute}” stands for"
+    return f"within a label they lie {pull:.3f} nearer to what “{attribute}” stands for"
 
 
 def followed_check(pull: Interval, attribute: str, decides: bool) -> Check:

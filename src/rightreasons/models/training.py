@@ -232,7 +232,7 @@ def plan_of(
 
 
 def objective_of(given: Objective | None, classifier: Classifier, fit: Examples, settings: Settings) -> Objective:
-    """What is trained by: the given objective, the squared error of a number, or cross-entropy."""
+    """What training minimises: the given objective, the squared error of a number, or cross-entropy."""
     if settings.regress is None:
         return given or cross_entropy
     if given is not None:

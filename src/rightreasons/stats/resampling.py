@@ -191,6 +191,14 @@ class Interval:
     reason: str = ""
     level: float = 0.95
 
+    def __format__(self, spec: str) -> str:
+        """`f"{interval:.2f}"` is "0.31 (0.25 to 0.37)", or the value alone where there are no limits."""
+        if not spec:
+            return str(self)
+        if np.isnan(self.low):
+            return f"{self.value:{spec}}"
+        return f"{self.value:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
+
 
 def interval(value: float, draws: ArrayLike, level: float = 0.95, reason: str = "") -> Interval:
     """Percentile interval from draws (B,). With more than 5 % of them undefined the limits are NaN and the reason says so.
@@ -208,6 +216,11 @@ def interval(value: float, draws: ArrayLike, level: float = 0.95, reason: str = 
         reason = ""
         low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(value), float(low), float(high), len(values), missing, reason, level)
+
+
+def limits_of(intervals: Iterable[Interval]) -> NDArray[np.float64]:
+    """(k, 3) value, low and high of k intervals."""
+    return np.array([(i.value, i.low, i.high) for i in intervals], dtype=np.float64).reshape(-1, 3)
 
 
 def share_interval(value: float, draws: ArrayLike, n: float, level: float = 0.95, reason: str = "") -> Interval:

@@ -51,7 +51,7 @@ EVERY_ROW = 10**12  # one process extracts all rows: nothing is split
 
 
 def refuse_wrong_tables(file: StudyFile) -> None:
-    """Refuse what a file says of references and extraction before a network is loaded."""
+    """Check [references] and [extract] before a network is loaded."""
     start = None if file.model is None else file.model.start
     if start not in (None, "fresh", "given") and not Path(str(start)).exists():
         raise SettingError(f"start={start!r} is neither fresh nor given, and there is no such file: name the starting weights")
@@ -132,11 +132,11 @@ class Brought:
     @property
     def _given(self) -> dict[str, Classifier]:
         """The models that are there already to compare with, by unit."""
-        found = {}
+        given = {}
         for role, models in self.references.items():
             for number, model in enumerate(models):
-                found[f"{role}-{number}"] = model
-        return found
+                given[f"{role}-{number}"] = model
+        return given
 
     def _scheme(self, rows: Cohort, selected: list[Selected]) -> Scheme:
         """The model itself, models that were given to compare with, and families that audits are about."""
@@ -171,32 +171,32 @@ class Brought:
         return [audit for audit in selected if audit.is_about_a_family and self.refusal(audit) is None]
 
     def _points(self, families: list[Selected]) -> list[Point]:
-        found = [Point(self.name, BROUGHT, self.file.seed, {}, (), "[model]")]
+        points = [Point(self.name, BROUGHT, self.file.seed, {}, (), "[model]")]
         for role, models in self.references.items():
-            found += [Point(self.name, role, number, {}, (), "[references]") for number in range(len(models))]
+            points += [Point(self.name, role, number, {}, (), "[references]") for number in range(len(models))]
         for attribute in dict.fromkeys(audit.attribute for audit in families):
             for seed, scale in itertools.product(range(FAMILY_SEEDS), SCALES):
-                found.append(Point(self.name, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
-        return found
+                points.append(Point(self.name, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
+        return points
 
     def _regimes(self, file: StudyFile, families: list[Selected]) -> dict[str, Regime]:
-        found = {BROUGHT: Regime(method=BROUGHT)}
+        regimes = {BROUGHT: Regime(method=BROUGHT)}
         for role in self.references:
-            found[role] = Regime(method=BROUGHT)
+            regimes[role] = Regime(method=BROUGHT)
         for audit in families:
             known = settings_of_method(FAMILY)
             like = {key: value for key, value in file.references.keywords.items() if key in known}
             settings = {"method": FAMILY, "start": BROUGHT, "attribute": audit.attribute, **like}
-            found[f"family-{audit.attribute}"] = Regime(**settings)
-        return found
+            regimes[f"family-{audit.attribute}"] = Regime(**settings)
+        return regimes
 
     def _audits(
         self, file: StudyFile, selected: list[Selected], families: list[Selected], data: Cohort, axes: Mapping[str, Any]
     ) -> dict[str, AuditPlan]:
         """The audits with their roles as far as they are known: the model itself, models that were given, families."""
-        found = {name: planned_audit(name, table, data, axes) for name, table in (file.audits or {}).items()}
+        audits = {name: planned_audit(name, table, data, axes) for name, table in (file.audits or {}).items()}
         for one in selected:
-            audit = found[one.name]
+            audit = audits[one.name]
             for role in one.references:
                 if role.name in self.references:
                     audit.roles[role.name] = {"regime": [role.name]}
@@ -207,7 +207,7 @@ class Brought:
             else:
                 audit.roles[one.subject] = {"regime": ["none"]}
                 audit.unavailable[one.subject] = self._no_family(one)
-        return found
+        return audits
 
     def _no_family(self, one: Selected) -> str:
         if self.file.depth != "full":
@@ -231,7 +231,7 @@ class Brought:
         )
 
     def refusal(self, audit: Selected) -> str | None:
-        """Why nothing is trained for an audit; None where it may be. Empty where the audit itself will say."""
+        """Why no models are trained for an audit: None where they are, empty where the audit itself says why."""
         if audit.impossible:
             return ""
         if self.file.depth == "quick":
@@ -277,7 +277,7 @@ def _lacking(one: Selected, audit: AuditPlan) -> str:
 
 def calibrations_of(scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> dict[str, Calibration]:
     """Attribute → a calibration, for every attribute whose audits change images; the audits' settings name its file."""
-    found: dict[str, Calibration] = {}
+    calibrations: dict[str, Calibration] = {}
     for one in selected:
         if not one.calibrates:
             continue
@@ -291,14 +291,14 @@ def calibrations_of(scheme: Scheme, selected: list[Selected], units: Mapping[str
             continue
         name = one.attribute or "all"
         audit.settings[SEVERITIES] = f"severities/{file_name(f'{name}.json')}"
-        found[one.attribute or ""] = Calibration(
+        calibrations[one.attribute or ""] = Calibration(
             baseline=scheme.brought.unit if scheme.brought is not None else "",
             reference=reference,
             settings=settings_of(calibrate, without=NOT_IN_A_FILE),
             file=audit.settings[SEVERITIES],
             is_needed=False,
         )
-    return found
+    return calibrations
 
 
 def _balanced(one: Selected, scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> str:

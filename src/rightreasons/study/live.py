@@ -103,10 +103,10 @@ class Watch:
             table.add_column(heading, justify="right")
         left = self.seconds_left
         rate = (self.done - self._before) / max(self._drawn - self._began, 1e-9) * 60
-        told = "?"
+        remaining = "?"
         if left is not None:
-            told = duration(left)
-        table.add_row(f"{self.done} of {self.total}", str(len(self.running)), str(self.failed), f"{rate:.1f}", told)
+            remaining = duration(left)
+        table.add_row(f"{self.done} of {self.total}", str(len(self.running)), str(self.failed), f"{rate:.1f}", remaining)
         whole = Table.grid()
         whole.add_row(table)
         for key, since in list(self.running.items())[:SHOWN]:

@@ -88,12 +88,12 @@ def with_truth(tables: Mapping[str, file.Audit], truth: str | None, data: Cohort
         return dict(tables)
     if truth not in data.columns:
         raise SettingError(f"[data] truth: the data have no column {truth!r}; {families.suggest(truth, data.columns)}")
-    found = {}
+    tables_with_it = {}
     for name, table in tables.items():
         module = families.member("audits", table.method or name)
         takes = TRUTH in families.settings_of(module.measure) and TRUTH not in table.keywords
-        found[name] = table.model_copy(update={TRUTH: truth}) if takes else table
-    return found
+        tables_with_it[name] = table.model_copy(update={TRUTH: truth}) if takes else table
+    return tables_with_it
 
 
 def _for_every_attribute(name: str, table: file.Audit, rows: Rows) -> Iterable[Selected]:
