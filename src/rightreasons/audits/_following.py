@@ -85,13 +85,19 @@ def pull_interval(
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
     if totals.is_large(sample.n):
-        value, drawn = totals.draws([groups.pull_formula(label, probability, attribute, aligned)], sample)
-        return interval(float(value[0]), drawn[:, 0], level, why)
+        (found,) = formula_intervals([groups.pull_formula(label, probability, attribute, aligned)], sample, level, why)
+        return found
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
 
     return interval(float(draw(whole(len(label)))[0]), sample.apply(draw), level, why)
+
+
+def formula_intervals(formulas: Sequence[totals.Formula], sample: Resamples, level: float, why: str) -> list[Interval]:
+    """Formulas of sums with their intervals, for large tables."""
+    values, drawn = totals.draws(formulas, sample)
+    return [interval(float(value), drawn[:, k], level, why) for k, value in enumerate(values)]
 
 
 # ---- beside other audits -------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from rightreasons.stats import behaviour, calibration, groups
 from rightreasons.stats.behaviour import FAIRNESS, LOGISTIC, PERFORMANCE, Decided, Metric, Part
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.resampling import Interval, resamples
+from rightreasons.stats.totals import said
 
 QUESTION = "What do the outputs say, overall and in every group?"
 ROW: Row = "behaviour"
@@ -411,7 +412,7 @@ def _by_attribute(m: Measurement) -> Table:
         rows.append([metric, *(Cell.of(m.get(metric, part)) for part in parts)])
     return Table(
         title="Performance by attribute",
-        caption="Each with its 95 % bootstrap interval. ECE and Brier: lower is better.",
+        caption=f"Each with its 95 % bootstrap interval. ECE and Brier: lower is better. {said(m.n_rows, m.n_subjects)}".strip(),
         columns=("metric", *(f"{part or 'all rows'} (n = {m.metrics.rows('accuracy', part)})" for part in parts)),
         rows=rows,
     )

@@ -49,7 +49,8 @@ def pull_null(
     p = np.ascontiguousarray(np.asarray(probability, dtype=np.float64)[rows][:, columns])
     column = np.array([columns.index(t) if t >= 0 else -1 for t in towards])
     states = resampling.generator_states(B, rng)
-    whole = np.stack([np.bincount(y, np.asarray(probability)[:, c], minlength=len(labels)) for c in columns], axis=1)
+    of_label = [np.bincount(y, np.asarray(probability)[:, c], minlength=len(labels)) for c in columns]
+    whole = np.stack(of_label, axis=1).astype(np.float64)
 
     def some(first: int) -> Floats:
         drawn = states[first : first + AT_ONCE]
