@@ -61,7 +61,7 @@ def test_init_writes_a_study_with_its_reasons_and_keeps_one_that_is_there(folder
 
 def test_two_tables_and_no_table_are_refused(folder):
     (folder / "more.tsv").touch()
-    with pytest.raises(SettingError, match="2 files .* could be the table"):
+    with pytest.raises(SettingError, match=r"2 files .* could be the table"):
         look_around(Asked())
     assert look_around(Asked(manifest=folder / "films.csv")).columns["label"] == "y"
     (folder / "empty").mkdir()
@@ -73,7 +73,9 @@ def test_two_tables_and_no_table_are_refused(folder):
 def test_networks_with_the_same_tensors_are_all_named(tmp_path, monkeypatch):
     import timm
 
-    torch.save({f"module.{key}": v for key, v in timm.create_model("resnet18", num_classes=3).state_dict().items()}, tmp_path / "r.pt")
+    torch.save(
+        {f"module.{key}": v for key, v in timm.create_model("resnet18", num_classes=3).state_dict().items()}, tmp_path / "r.pt"
+    )
     assert fitting(tmp_path / "r.pt") == ["timm:resnet18", "torchvision:resnet18"]
     monkeypatch.chdir(tmp_path)
     pd.DataFrame({"image": ["a.png", "b.png"], "y": [0, 1]}).to_csv("t.csv", index=False)
