@@ -154,7 +154,7 @@ def train_and_save(folder: Path) -> None:
     stack = np.stack([np.asarray(Image.open(folder / "films" / name).convert("RGB")) for name in table["file"]])
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     x = torch.from_numpy(((stack / 255 - mean) / std).transpose(0, 3, 1, 2).astype(np.float32))
-    y, rows = torch.from_numpy(table["y"].to_numpy()), torch.from_numpy(np.flatnonzero(table["split"] == "train"))
+    y, rows = torch.tensor(table["y"].tolist()), torch.from_numpy(np.flatnonzero(table["split"] == "train"))
     torch.manual_seed(0)
     network = mobilenet_v3_small(num_classes=2)
     for module in network.modules():
