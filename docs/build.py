@@ -31,7 +31,7 @@ DOCS, OUT = ROOT / "docs", ROOT / "build" / "docs"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 # Code is compared as it is written; everything else of the package is reached by its rooms.
 ROOMS = sorted(p.stem for p in (ROOT / "src" / "rightreasons").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists())
-SECTIONS = {"": "Begin", "how-to": "How to", "results": "Results", "design": "Design"}
+SECTIONS = {"": "Begin", "paths": "Paths", "how-to": "How to", "results": "Results", "design": "Design"}
 
 
 @dataclass(frozen=True)
