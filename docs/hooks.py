@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE, NOTEBOOKS = ROOT / "src" / "rightreasons", ROOT / "examples" / "notebooks"
+SOURCE, EXAMPLES = ROOT / "src" / "rightreasons", ROOT / "examples"
 BESIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Texts at the top of the repository → their page."""
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
@@ -35,10 +35,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages made here, and each notebook as a file to take along."""
+    """Add the pages made here, and notebooks and study files to take along."""
     made = {"reference/index.md": public_names(), **{f"reference/{room}.md": reference(room) for room in rooms()}}
     made |= {f"notebooks/{path.stem}.md": notebook(path) for path in notebooks()}
     made |= {f"notebooks/{path.name}": path.read_text(encoding="utf-8") for path in notebooks()}
+    made |= {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in EXAMPLES.rglob("*.toml")}
     made |= {page: (ROOT / name).read_text(encoding="utf-8") for name, page in BESIDE.items()}
     for address, text in made.items():
         files.append(File.generated(config, address, content=text))
@@ -47,6 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links that are written for the repository towards the pages that the site has for their files."""
+    if page.file.src_uri.startswith("reference/"):
+        page.meta["search"] = {"boost": 0.3}  # a page that explains comes before the function that it explains
     here = next((name for name, made in BESIDE.items() if made == page.file.src_uri), f"docs/{page.file.src_uri}")
     return LINK.sub(lambda found: turned(found[1], here, page.file.src_uri), markdown)
 
@@ -62,6 +65,8 @@ def turned(target: str, here: str, page: str) -> str:
         address = "how-to/notebooks.md"
     elif file.startswith("examples/notebooks/"):
         address = file.removeprefix("examples/").replace(".ipynb", ".md")
+    elif file.startswith("examples/"):
+        address = file
     elif file.startswith("docs/"):
         address = file.removeprefix("docs/")
     if address is None:
@@ -121,7 +126,7 @@ def purpose(room: str) -> str:
 
 
 def notebooks() -> list[Path]:
-    return sorted(NOTEBOOKS.glob("*.ipynb"))
+    return sorted((EXAMPLES / "notebooks").glob("*.ipynb"))
 
 
 def notebook(path: Path) -> str:
