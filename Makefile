@@ -6,7 +6,7 @@ NUMBERS := .venv-numbers
 BIN := $(VENV)/bin
 # uv comes from the package index into the environment itself, so that a bare Python is all one needs.
 UV = $(BIN)/uv pip install --quiet --constraint constraints.txt
-EXTRAS := medical,hf,lrp,ray
+EXTRAS := medical,hf,lrp,excel,ray,track,wandb
 STAMP := $(VENV)/.ready
 NUMBERS_STAMP := $(NUMBERS)/.ready
 BROWSER := $(VENV)/.browser

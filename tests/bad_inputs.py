@@ -189,7 +189,45 @@ def predictions() -> Iterator[Bad]:
     yield of("a label of one cell of 5 MB", P + f"r99,0,{'x' * 5_000_000},0.5\n", "characters")
     yield Bad("a table that is not there", "audit --predictions none.csv --label y --out {out}", ("none.csv",))
     yield Bad("a folder as a table of predictions", "audit --predictions . --label y --out {out}", ("class folders",))
-    yield Bad("an Excel file", "audit --predictions t.xlsx --label y --out {out}", (".csv",), {"t.xlsx": b"PK\x03\x04"})
+    yield Bad("an Excel file that is none", "audit --predictions t.xlsx --out {out}", ("Excel",), {"t.xlsx": b"PK\x03\x04"})
+    yield Bad("an old Excel file", "audit --predictions t.xls --out {out}", (".xlsx",), {"t.xls": b"\xd0\xcf\x11\xe0"})
+    bare = "audit --predictions t.csv --out {out}"
+    yield of("two columns that could be the label", P.replace("sex", "target"), "'y' and 'target'", "--label", command=bare)
+    yield of("no column that could be the label", P.replace("y,", "outc,"), "--label", command=bare)
+    scores = cells(id=ids, y=y, sex=sex, score=p, prob=q)
+    yield of("two columns that could be the score", scores, "'score' and 'prob'", "--score", command=bare)
+    two_splits = cells(id=ids, y=y, fold=["val", "test"] * 12, part=["test", "audit"] * 12, p=p)
+    yield of("two columns that could be the split", two_splits, "'fold' and 'part'", "--split", command=bare)
+    people = cells(id=ids, y=y, patient=ids, subject=ids, p=p)
+    yield of("two columns that could be the subject", people, "'patient' and 'subject'", "--subject", command=bare)
+    wide = cells(id=ids, y=y, p=p, **{f"a{k}": [("u", "v", "w")[(i // (k + 1)) % 3] for i in range(n)] for k in range(12)})
+    yield of("more attributes than can be meant", wide, "12 columns", "--attribute", command=bare)
+    asked = {
+        "a score that is not there": ("--score risk", "'risk'", "--score"),
+        "a score of no label": ("--score p=3", "'3'", "0, 1"),
+        "a score and a prediction": ("--score p --prediction y", "--prediction"),
+        "a prediction that is not there": ("--prediction yhat", "'yhat'"),
+        "a prediction that is no label": ("--prediction sex", "'f'", "0, 1"),
+        "a threshold above 1": ("--threshold 1.5", "between 0 and 1"),
+        "a threshold of nothing": ("--threshold nan", "between 0 and 1"),
+        "features that are not there": ("--features f.csv", "f.csv"),
+        "features of other ids": ("--features other.csv", "other.csv", "24 rows"),
+        "features without ids": ("--features none.csv", "none.csv", "'id'"),
+        "features that are no numbers": ("--features words.csv", "words.csv", "no numbers"),
+        "features of none": ("--features bare.csv", "bare.csv", "no column of features"),
+    }
+    files = {
+        "t.csv": P,
+        "other.csv": cells(id=[f"x{i}" for i in range(n)], f_0=p),
+        "none.csv": cells(name=ids, f_0=p),
+        "words.csv": cells(id=ids, f_0=sex),
+        "bare.csv": cells(id=ids),
+    }
+    for name, (more, *says) in asked.items():
+        yield Bad(name, f"{table} {more}", tuple(says), files)
+    yield of("words without a class for the score", cells(id=ids, y=words, sex=sex, risk=p), "whose", "risk=ill", command=bare)
+    yield Bad("a template over a file", "template t.csv --to t.csv", ("t.csv",), {"t.csv": P})
+    yield Bad("a template of a table that is not there", "template none.csv", ("none.csv",))
     yield Bad("Parquet that is text", "audit --predictions t.parquet --label y --out {out}", ("Parquet",), {"t.parquet": "hello"})
     yield Bad("an empty Parquet file", "audit --predictions t.parquet --label y --out {out}", ("Parquet",), {"t.parquet": ""})
     options = {
@@ -197,7 +235,7 @@ def predictions() -> Iterator[Bad]:
         "an audit without a name": ("--audits ''", "known"),
         "an audit named as a path": ("--audits ../groups", "groups"),
         "audits with a comma too many": ("--audits groups,", "known"),
-        "a threshold that does not exist": ("--threshold best", "argmax or max_f1"),
+        "a threshold that does not exist": ("--threshold best", "argmax, f1, max_f1"),
         "an aligned label of no level": ("--aligned x=1", "f, m"),
         "an aligned label that is none": ("--aligned f=5", "5"),
         "aligned without =": ("--aligned x", "--aligned"),
@@ -245,6 +283,29 @@ def predictions() -> Iterator[Bad]:
     for name, (more, *says) in options.items():
         yield Bad(name, f"{PREDICTED} {more}", tuple(says), {"taken": "mine"})
     yield Bad("nothing to audit", "audit --out {out}", ("give either",))
+    both = {"a.csv": P, "b.csv": P}
+    yield Bad("two tables to audit", "audit --out {out}", ("a.csv, b.csv",), both)
+    yield Bad("a score without predictions", "audit a.csv --score p --out {out}", ("--predictions",), both)
+    yield Bad("two checkpoints", "audit t.csv --out {out}", ("a.pt, b.pt",), {"t.csv": P, "a.pt": b"x", "b.pt": b"x"})
+    yield Bad("no checkpoint", "audit t.csv --out {out}", ("no model", ".safetensors"), {"t.csv": P})
+    yield Bad(
+        "options beside the study.toml of the folder", "audit --label y", ("study.toml", "--label"), {"study.toml": BROUGHT}
+    )
+    yield Bad("init: nothing to look at", "init", ("no table",))
+    yield Bad("init: two tables", "init", ("a.csv, b.csv",), both)
+    yield Bad("init: a study that is there", "init t.csv", ("study.toml", "--force"), {"t.csv": P, "study.toml": "mine"})
+    yield Bad(
+        "init: two columns with images",
+        "init t.csv --model timm:resnet18",
+        ("'front' and 'side'", "--image"),
+        {"t.csv": cells(front=["a.png"] * 4, side=["b.png"] * 4, y=[0, 1, 0, 1])},
+    )
+    yield Bad(
+        "init: two folders with the images",
+        "init t.csv --model timm:resnet18",
+        ("one", "two", "--root"),
+        {"t.csv": cells(file=["a.png"] * 4, y=[0, 1, 0, 1]), "one/a.png": b"x", "two/a.png": b"x"},
+    )
     yield Bad("no command", "audt", ("audt",))
 
 

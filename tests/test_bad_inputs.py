@@ -135,6 +135,8 @@ def test_the_table_is_long_and_has_every_command():
         "train",
         "extract",
         "audit",
+        "init",
+        "template",
         "mitigate",
         "sweep",
         "verify",

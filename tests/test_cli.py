@@ -168,7 +168,7 @@ def test_report_reads_findings_again(run, predictions, tmp_path):
             ["--aligned names 'x'", "f, m", "--aligned sex:value=label"],
         ),
         (["--label", "y", "--aligned", "x"], ["--aligned 'x' is not name=value"]),
-        (["--label", "y", "--threshold", "best"], ["threshold 'best' is not known: argmax or max_f1"]),
+        (["--label", "y", "--threshold", "best"], ["threshold 'best' is not known: argmax, f1, max_f1"]),
         (["--label", "y", "--model", "timm:resnet18"], ["--model goes with a table of images"]),
         (["--label", "y", "--split", "sex"], ["no cohort 'test'", "it has f, m"]),
         (["--label", "y", "--truth", "sex"], ["--truth goes with a table of images and a model"]),

@@ -172,8 +172,20 @@ def test_the_command_writes_one_page_and_shows_odd_names_as_text(tmp_path: Path)
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
     assert "Verdict:" not in shown  # a comparison has no verdict of its own
-    both = CliRunner().invoke(app, ["report", str(a), "--compare", str(a), str(b)])
-    assert "give either folders of findings" in str(both.exception)
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    a = saved(tmp_path / "a", some())
+    for folders, said in {
+        (): "name a folder of findings, or --compare and two of them or more",
+        (a,): "a comparison takes two folders or more, and here is one",
+        (a, a): "is named more than once",
+        (a, tmp_path / "gone"): "gone does not exist",
+        (a, tmp_path): "no findings",
+    }.items():
+        refused = CliRunner().invoke(app, ["report", "--compare", *map(str, folders)])
+        assert refused.exit_code != 0
+        assert said in str(refused.exception), folders
 
 
 def test_a_page_of_a_comparison_has_its_lead_in_place_of_a_verdict() -> None:

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "families": {"errors", "trust"},
     "stored": {"errors"},
     "seal": set(),
+    "tracking": set(),
     # what both wings know
     "data": set(),
     "head": set(),
@@ -55,7 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"findings", "case", "calibration"},
     "remedy": {"stats", "evidence", "findings"},
     "compare": {"remedy", "evidence", "findings"},
-    "exports": {"findings", "report", "case", "calibration"},
+    "trend": {"case", "compare", "findings"},
+    "exports": {"findings", "report", "case", "calibration", "tracking"},
     "testing": {"audits", "stats", "evidence", "findings", "data", "head"},
     # the torch wing; a mitigation or perturbation may use the formula of an audit
     "models": {"data", "evidence", "head", "stats"},
@@ -66,18 +68,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     # the drivers
     "study": {
         "audits", "case", "check", "data", "evidence", "extraction", "findings", "measurements", "mitigations", "models",
-        "remedy", "report", "seal", "stats",
+        "remedy", "report", "seal", "stats", "tracking",
     },
     "gate": {"case", "findings"},
     "__init__": {"audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "report", "study"},
-    "serve": {"compare", "findings", "report", "study"},
+    "serve": {"compare", "findings", "report", "study", "trend"},
     "demo": {
         "audits", "data", "evidence", "extraction", "findings", "mitigations", "models", "remedy", "report", "seal",
         "stats", "study",
     },
     "cli": {
         "audits", "case", "check", "compare", "data", "demo", "evidence", "exports", "extraction", "findings", "gate",
-        "mitigations", "models", "remedy", "report", "seal", "serve", "stats", "study",
+        "mitigations", "models", "remedy", "report", "seal", "serve", "stats", "study", "trend",
     },
     "__main__": {"cli"},
 }  # fmt: skip

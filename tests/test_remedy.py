@@ -7,7 +7,20 @@ import json
 import numpy as np
 import pytest
 
-from rightreasons.remedy import ACCURACY, BALANCED, FLIP, GROUP, WORST, Comparison, Pair, compare, finding, own_finding, remedy
+from rightreasons.remedy import (
+    ACCURACY,
+    BALANCED,
+    FLIP,
+    GROUP,
+    WORST,
+    Comparison,
+    Pair,
+    Words,
+    compare,
+    finding,
+    own_finding,
+    remedy,
+)
 from rightreasons.stats import groups
 from rightreasons.testing import synthetic_evidence
 
@@ -24,7 +37,7 @@ def decided(rng):
 
 def _compared(decided, rng, **more) -> Comparison:
     label, attribute, before, after = decided
-    pair = Pair(label, before, after, attribute, names=((0, 1), ("a", "b")), columns=("y", "tag"), **more)
+    pair = Pair(label, before, after, attribute, words=Words("y", "tag", (0, 1), ("a", "b")), **more)
     return compare(pair, rng=rng, B=400)
 
 

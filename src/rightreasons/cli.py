@@ -1,4 +1,5 @@
-"""The command line: demo · check · train · extract · audit · mitigate · sweep · verify · seal · report · export · gate · serve.
+"""The command line: demo · init · check · train · extract · audit · template · mitigate · sweep · verify · seal · report ·
+export · gate · serve.
 
 Commands that read the same table or model share their options: `_sharing` adds them to a command's signature.
 """
@@ -7,17 +8,17 @@ from __future__ import annotations
 
 import errno
 import inspect
-import itertools
 import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.markup import escape
 
@@ -92,63 +93,94 @@ def _say(markup: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(markup)
 
 
+# ---- help by topic --------------------------------------------------------------------------------------------------------
+
+TOPICS = (
+    "What is audited", "Columns of the table", "The model", "What is asked", "How much is trained", "Where and how it runs"
+)  # fmt: skip
+TABLE, COLUMNS_TOPIC, MODEL_TOPIC, ASKED, TRAINED, RUNS = TOPICS
+
+
+class ByTopic(typer.core.TyperCommand):
+    """A command whose help lists its options by topic; those of none come last."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        listed: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{topic: [] for topic in TOPICS}, "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                topic = getattr(parameter, "rich_help_panel", None) or "Options"
+                listed["Arguments" if parameter.param_type_name == "argument" else topic].append(record)
+        for topic, records in listed.items():
+            if records:
+                with formatter.section(topic):
+                    formatter.write_dl(records)
+
+
 # ---- options that commands share -----------------------------------------------------------------------------------------
 
 Options = dict[str, tuple[Any, Any]]  # name → (annotation, default)
 
 
-def _option(kind: Any, help: str, *names: str, least: int | None = None) -> tuple[Any, Any]:
-    many = getattr(kind, "__origin__", None) is list
-    return Annotated[kind if many else kind | None, typer.Option(*names, help=help, min=least)], None
+def _option(topic: str) -> Callable[..., tuple[Any, Any]]:
+    """A maker of options of one topic."""
 
+    def made(kind: Any, help: str, *names: str, least: int | None = None) -> tuple[Any, Any]:
+        many = getattr(kind, "__origin__", None) is list
+        return Annotated[kind if many else kind | None, typer.Option(*names, help=help, min=least, rich_help_panel=topic)], None
+
+    return made
+
+
+_column, _of_model, _of_run = _option(COLUMNS_TOPIC), _option(MODEL_TOPIC), _option(RUNS)
 
 COLUMNS: Options = {
-    "label": _option(str, "column with the label (default: label)"),
-    "attribute": _option(list[str], "column with an attribute; repeat for several"),
-    "image": _option(str, "column with the image path (default: image)"),
-    "id": _option(str, "column with the id (default: the image path)"),
-    "split": _option(str, "column with the split: train, val, audit, test"),
-    "subject": _option(str, "column with the subject; no subject crosses splits"),
-    "case": _option(str, "column with the case: several images, one decision"),
-    "site": _option(str, "column with the site"),
-    "box": _option(list[str], "column with boxes 'x0 y0 x1 y1; …', or four columns"),
-    "mask": _option(str, "column with the path of a mask"),
-    "twin": _option(str, "column with the same image but for the cue"),
-    "twin_attribute": _option(str, "column with the twin's attribute"),
-    "root": _option(Path, "folder that image paths start from (default: the manifest's)"),
-    "map": _option(list[str], "label value=class, e.g. --map=-1=0 for uncertain to negative; repeat"),
-    "bins": _option(list[str], "attribute=edges, e.g. age=40,60,80 or age=50.0, or attribute=number of quantile bins; repeat"),
-    "kind": _option(list[str], "attribute=categorical or attribute=continuous; repeat"),
-    "missing": _option(list[str], "a value that means not known; repeat"),
+    "label": _column(str, "column with the label (default: label, y, target …)"),
+    "attribute": _column(list[str], "column with an attribute; repeat for several"),
+    "image": _column(str, "column with the image path (default: image, or the one with file names)"),
+    "id": _column(str, "column with the id (default: the image path)"),
+    "split": _column(str, "column with the split: train, val, audit, test"),
+    "subject": _column(str, "column with the subject; no subject crosses splits"),
+    "case": _column(str, "column with the case: several images, one decision"),
+    "site": _column(str, "column with the site"),
+    "box": _column(list[str], "column with boxes 'x0 y0 x1 y1; …', or four columns"),
+    "mask": _column(str, "column with the path of a mask"),
+    "twin": _column(str, "column with the same image but for the cue"),
+    "twin_attribute": _column(str, "column with the twin's attribute"),
+    "root": _column(Path, "folder that image paths start from (default: the manifest's)"),
+    "map": _column(list[str], "label value=class, e.g. --map=-1=0 for uncertain to negative; repeat"),
+    "bins": _column(list[str], "attribute=edges, e.g. age=40,60,80 or age=50.0, or attribute=number of quantile bins; repeat"),
+    "kind": _column(list[str], "attribute=categorical or attribute=continuous; repeat"),
+    "missing": _column(list[str], "a value that means not known; repeat"),
 }
 
 MODEL: Options = {
-    "model": _option(
+    "model": _of_model(
         str, "timm:NAME, torchvision:NAME, hf:FOLDER, monai:NAME, package.module:factory, or a folder written by train"
     ),
-    "checkpoint": _option(Path, "weights: .safetensors, or a torch file"),
-    "part": _option(str, "which weights of a checkpoint that holds several: its key or prefix, e.g. state_dict_ema or teacher"),
-    "num_classes": _option(int, "number of outputs (default: the checkpoint's)", least=1),
-    "classes": _option(str, "label value of every output, in order, separated by commas"),
-    "output": _option(str, "one logit of a multi-label head"),
-    "size": _option(str, "input size, e.g. 224 or 224,224 (default: the model's)"),
-    "crop": _option(float, "centre-crop share (default: the model's)"),
-    "interpolation": _option(str, "nearest, bilinear or bicubic (default: the model's)"),
-    "mean": _option(str, "mean per channel, separated by commas (default: the model's)"),
-    "std": _option(str, "standard deviation per channel, separated by commas (default: the model's)"),
-    "channels": _option(int, "input channels (default: the model's)", least=1),
+    "checkpoint": _of_model(Path, "weights: .safetensors, or a torch file"),
+    "part": _of_model(str, "which weights of a checkpoint that holds several: its key or prefix, e.g. state_dict_ema or teacher"),
+    "num_classes": _of_model(int, "number of outputs (default: the checkpoint's)", least=1),
+    "classes": _of_model(str, "label value of every output, in order, separated by commas"),
+    "output": _of_model(str, "one logit of a multi-label head"),
+    "size": _of_model(str, "input size, e.g. 224 or 224,224 (default: the model's)"),
+    "crop": _of_model(float, "centre-crop share (default: the model's)"),
+    "interpolation": _of_model(str, "nearest, bilinear or bicubic (default: the model's)"),
+    "mean": _of_model(str, "mean per channel, separated by commas (default: the model's)"),
+    "std": _of_model(str, "standard deviation per channel, separated by commas (default: the model's)"),
+    "channels": _of_model(int, "input channels (default: the model's)", least=1),
 }
 
 TRUST: Options = {
-    "trust": _option(
+    "trust": _of_run(
         list[str], "module of your own whose code may run, such as my_lab (installed, or in this folder); repeat for several"
     ),
 }
 
 RUN: Options = {
-    "device": _option(str, "where the network runs, e.g. cpu or cuda:1 (default: a GPU if there is one)"),
-    "workers": _option(int, "threads that decode images (default: one per core)", least=1),
-    "cache": _option(Path, "folder for decoded images, so that they are decoded once"),
+    "device": _of_run(str, "where the network runs, e.g. cpu or cuda:1 (default: a GPU if there is one)"),
+    "workers": _of_run(int, "threads that decode images (default: one per core)", least=1),
+    "cache": _of_run(Path, "folder for decoded images, so that they are decoded once"),
 }
 
 
@@ -327,16 +359,21 @@ def _writable(out: Path | None) -> Path | None:
 # ---- commands ------------------------------------------------------------------------------------------------------------
 
 Manifest = Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, or saved Hugging Face dataset")]
-Out = Annotated[Path, typer.Option(help="folder for everything that is written", callback=_writable)]
-Seed = Annotated[int, typer.Option(help="seed of every random choice", min=0)]
-Batch = Annotated[int | None, typer.Option(help="images per forward pass (default: 32)", min=1)]
+Out = Annotated[Path, typer.Option(help="folder for everything that is written", callback=_writable, rich_help_panel=RUNS)]
+Seed = Annotated[int, typer.Option(help="seed of every random choice", min=0, rich_help_panel=RUNS)]
+Batch = Annotated[int | None, typer.Option(help="images per forward pass (default: 32)", min=1, rich_help_panel=RUNS)]
 Baseline = Annotated[
     list[Path] | None,
-    typer.Option(help="folder of a model trained on balanced rows, for methods that compare; repeat for seeds"),
+    typer.Option(
+        help="folder of a model trained on balanced rows, for methods that compare; repeat for seeds", rich_help_panel=TRAINED
+    ),
 ]
 AttributeModel = Annotated[
     list[Path] | None,
-    typer.Option(help="folder of a model of the attribute (train --target), for methods that compare; repeat for seeds"),
+    typer.Option(
+        help="folder of a model of the attribute (train --target), for methods that compare; repeat for seeds",
+        rich_help_panel=TRAINED,
+    ),
 ]
 
 
@@ -349,90 +386,165 @@ def demo(out: Out = Path("build/demo"), seed: Seed = 0) -> None:
     _show(findings, page)
 
 
-@app.command()
+@app.command(cls=ByTopic)
 @_sharing(COLUMNS, MODEL, RUN, TRUST)
 def audit(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Annotated[
-        Path | None, typer.Argument(help="CSV or Parquet table, image folder, saved Hugging Face dataset, or a study.toml")
+        Path | None,
+        typer.Argument(
+            help="CSV, Parquet or Excel table, image folder, saved Hugging Face dataset, or a study.toml (default: what lies in "
+            "this folder: a study.toml, or one table and one checkpoint)"
+        ),
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="table of id, label, attribute …, and p or p_<class>: no model needed")
+        Path | None,
+        typer.Option(help="table of label, attribute …, and probabilities or decisions: no model needed", rich_help_panel=TABLE),
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="with --predictions: column of probabilities, or column=class (default: p, p_<class>, score, prob …)",
+            rich_help_panel=TABLE,
+        ),
+    ] = None,
+    prediction: Annotated[
+        str | None,
+        typer.Option(
+            help="with --predictions: column of decided classes, where there are no probabilities", rich_help_panel=TABLE
+        ),
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="with --predictions: table of id and features of the same rows (see template)", rich_help_panel=TABLE),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="folder for everything that is written (default: rightreasons-audit)", callback=_writable),
+        typer.Option(
+            help="folder for everything that is written (default: rightreasons-audit)", callback=_writable, rich_help_panel=RUNS
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="minutes: train nothing but probes")] = False,
-    full: Annotated[bool, typer.Option("--full", help="hours: four of each reference model, and families of models")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="minutes: train nothing but probes", rich_help_panel=TRAINED)] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="hours: four of each reference model, and families of models", rich_help_panel=TRAINED),
+    ] = False,
     start: Annotated[
-        str | None, typer.Option(help="starting weights of reference models: fresh, given, or a file (default: none is trained)")
+        str | None,
+        typer.Option(
+            help="starting weights of reference models: fresh, given, or a file (default: none is trained)",
+            rich_help_panel=TRAINED,
+        ),
     ] = None,
     audits: Annotated[
-        str | None, typer.Option(help="which audits, separated by commas (default: all that the data allow)")
+        str | None,
+        typer.Option(help="which audits, separated by commas (default: all that the data allow)", rich_help_panel=ASKED),
     ] = None,
     aligned: Annotated[
-        list[str] | None, typer.Option(help="attribute value=label it stands for, or attribute:value=label; repeat")
+        list[str] | None,
+        typer.Option(
+            help="attribute value=label it stands for, or attribute:value=label; repeat (default: learnt)", rich_help_panel=ASKED
+        ),
     ] = None,
     truth: Annotated[
-        str | None, typer.Option(help="column with adjudicated labels, to tell whether the labels follow an attribute")
+        str | None,
+        typer.Option(
+            help="column with adjudicated labels, to tell whether the labels follow an attribute", rich_help_panel=COLUMNS_TOPIC
+        ),
     ] = None,
     threshold: Annotated[
-        str | None, typer.Option(help="decide by argmax or max_f1, on val rows (default: what each audit does)")
+        str | None,
+        typer.Option(
+            help="decide at this probability, or at that of best F1: f1, or max_f1 on val rows (default: argmax)",
+            rich_help_panel=ASKED,
+        ),
     ] = None,
+    quartiles: Annotated[
+        bool,
+        typer.Option(
+            help="cut a continuous attribute without --bins at its quartiles, where groups are needed", rich_help_panel=ASKED
+        ),
+    ] = True,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="audit.setting=value, such as oscar.partitions=grid:8; repeat")
+        list[str] | None,
+        typer.Option("--set", help="audit.setting=value, such as oscar.partitions=grid:8; repeat", rich_help_panel=ASKED),
     ] = None,
     baseline: Baseline = None,
     attribute_model: AttributeModel = None,
     batch: Batch = None,
-    seed: Annotated[int | None, typer.Option(help="seed of every random choice (default: 0)", min=0)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="seed of every random choice (default: 0)", min=0, rich_help_panel=RUNS)
+    ] = None,
     **shared: Any,
 ) -> None:
-    """Audit a model, a table of predictions or a study.toml. Runs what the data allow, says why not the rest, writes a page."""
-    depth = _depth(quick, full)
-    if manifest is not None and manifest.suffix == ".toml":
-        given = {
-            "predictions": predictions,
-            "start": start,
-            "truth": truth,
-            "audits": audits,
-            "aligned": aligned,
-            "threshold": threshold,
-            "set": settings,
-            "baseline": baseline,
-            "attribute_model": attribute_model,
-            "batch": batch,
-            "seed": seed,
-            **shared,
-        }
-        _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [])])
-        from rightreasons.study.entrances import audit_study
-        from rightreasons.study.runs import default_folder
+    """Audit a model, a table of predictions or a study.toml. Runs what the data allow, says why not the rest, writes a page.
 
-        place = out or default_folder(manifest)
-        _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
+    What the table and the checkpoint say themselves need not be said: columns, the folder of the images, splits, classes. What
+    was found is printed before anything runs.
+    """
+    from rightreasons.study.found import study_in
+
+    depth = _depth(quick, full)
+    of_predictions = {"score": score, "prediction": prediction, "features": features}
+    asked = {
+        "start": start,
+        "truth": truth,
+        "audits": audits,
+        "aligned": aligned,
+        "threshold": threshold,
+        "set": settings,
+        "baseline": baseline,
+        "attribute_model": attribute_model,
+        "batch": batch,
+        "seed": seed,
+    }
+    if manifest is None and predictions is None:
+        manifest = study_in(Path())
+    if manifest is not None and manifest.suffix == ".toml":
+        given = {"predictions": predictions, **of_predictions, **asked, "no_quartiles": not quartiles, **shared}
+        _refuse_beside_a_study([name for name, value in given.items() if value not in (None, [], False)])
+        _audit_study(manifest, out, depth)
         return
-    out, seed = out or as_folder("rightreasons-audit"), seed or 0
-    chosen = _audits(audits)
-    tables = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=threshold)
-    references = {"baseline": baseline or [], "attribute": attribute_model or []}
-    if (manifest is None) == (predictions is None):
+    if manifest is not None and predictions is not None:
         raise SettingError("give either a table of images with --model, or --predictions with a table of predictions")
+    chosen = _audits(audits)
+    tables = _audit_settings(chosen, settings, aligned=_aligned(aligned), threshold=_threshold(threshold), quartiles=quartiles)
     if predictions is not None:
-        others = {"baseline": baseline, "attribute_model": attribute_model, "start": start, "truth": truth}
-        _refuse_beside_predictions({**shared, **others, "batch": batch, "quick": quick, "full": full})
-        _show(*_audit_predictions(predictions, out, chosen, tables, seed, shared))
+        others = {key: asked[key] for key in ("baseline", "attribute_model", "start", "truth", "batch")}
+        _refuse_beside_predictions({**shared, **others, "quick": quick, "full": full})
+        _audit_predictions(predictions, out, of_predictions, None if audits is None else chosen, tables, seed or 0, shared)
         return
+    _refuse_without_predictions(of_predictions)
+    _audit_brought(manifest, out, {**asked, **shared}, tables, depth)
+
+
+def _audit_study(manifest: Path, out: Path | None, depth: Depth | None) -> None:
+    from rightreasons.study.entrances import audit_study
+    from rightreasons.study.runs import default_folder
+
+    place = out or default_folder(manifest)
+    _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
+
+
+def _audit_brought(
+    manifest: Path | None, out: Path | None, given: dict[str, Any], tables: dict[str, dict[str, Any]], depth: Depth | None
+) -> None:
+    """Audit a table of images and a model; what the caller does not say of them is looked for and shown."""
     from rightreasons.study.entrances import audit_file
     from rightreasons.study.file import absolute, checked, without_none
+    from rightreasons.study.found import look_around
 
-    _warn_of_random_weights(shared)
-    extraction = {"batch": batch or 32, **_where(shared)}
+    _warn_of_random_weights(given)
+    around = look_around(_asked_of(manifest, given))
+    for line in around.lines():
+        _line(line)
+    out = out or as_folder("rightreasons-audit")
+    extraction = {"batch": given["batch"] or 32, **_where(given)}
+    references = {"baseline": given["baseline"] or [], "attribute": given["attribute_model"] or []}
     asked: dict[str, Any] = {
         "name": out.resolve().name,
-        "seed": seed,
-        "data": {"manifest": str(manifest), "truth": truth, **columns_of(shared)},
-        "model": {**_model_table(shared), "start": start},
+        "seed": given["seed"] or 0,
+        "data": {"manifest": str(around.manifest), "truth": given["truth"], **around.columns},
+        "model": {**around.model, "start": given["start"]},
         "references": {role: list(map(str, folders)) for role, folders in references.items() if folders},
         "extract": {key: value for key, value in extraction.items() if key != "batch" or value != 32},
         "audits": tables,
@@ -442,7 +554,72 @@ def audit(  # noqa: PLR0913  each parameter is an option of the command
     _show(findings, out / "report.html")
 
 
+def _audit_predictions(
+    predictions: Path,
+    out: Path | None,
+    answers: dict[str, Any],
+    chosen: tuple[str, ...] | None,
+    tables: dict[str, dict[str, Any]],
+    seed: int,
+    shared: dict[str, Any],
+) -> None:
+    from rightreasons.study.predictions import Asked, audit_predictions
+
+    asked = Asked(predictions, columns_of(shared), **answers, audits=chosen, settings=tables, seed=seed)
+    place = out or as_folder("rightreasons-audit")
+    _show(*audit_predictions(asked, place, command=shlex.join(["rightreasons", *sys.argv[1:]]), say=_line))
+
+
+@app.command(cls=ByTopic)
+@_sharing(COLUMNS, MODEL, TRUST)
+def init(
+    manifest: Annotated[
+        Path | None, typer.Argument(help="CSV, Parquet or Excel table (default: the only one in this folder)")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="the file", rich_help_panel=RUNS)] = Path("study.toml"),
+    force: Annotated[bool, typer.Option("--force", help="replace the file if it is there", rich_help_panel=RUNS)] = False,
+    **shared: Any,
+) -> None:
+    """Look at a table and a checkpoint and write a study.toml, with the reason of every choice beside it. Nothing is run."""
+    from rightreasons.study.found import init as run
+
+    around, path = run(_asked_of(manifest, shared), out, force=force)
+    for line in around.lines():
+        _line(line)
+    _line(f"{path} is written: look through it, then rightreasons audit {path}")
+
+
 @app.command()
+@_sharing({key: COLUMNS[key] for key in ("id", "label", "missing")})
+def template(
+    predictions: Annotated[Path, typer.Argument(help="a table of predictions")],
+    to: Annotated[Path, typer.Option(help="the file to send")] = Path("features.csv"),
+    **shared: Any,
+) -> None:
+    """Write the file that a vendor fills with features: one row for every row of a table of predictions, found by its id."""
+    from rightreasons.study.predictions import template as run
+
+    rows = run(predictions, columns_of(shared), to)
+    _line(
+        f"{to} has the ids of {rows} rows. Ask for the output of the layer before the last one, one column for each feature; "
+        f"then rightreasons audit --predictions {predictions} --features {to}"
+    )
+
+
+def _asked_of(manifest: Path | None, given: dict[str, Any]) -> Any:
+    """What the options say of a table and a model."""
+    from rightreasons.study.entrances import is_saved_model
+    from rightreasons.study.found import Asked
+
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in model_settings(given).items()}
+    spec = given.get("model")
+    if spec is not None and settings and is_saved_model(spec):
+        options = ", ".join(map(as_option, settings))
+        raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
+    return Asked(manifest, columns_of(given), settings if spec is None else {"model": str(spec), **settings})
+
+
+@app.command(cls=ByTopic)
 @_sharing(COLUMNS, MODEL, RUN, TRUST)
 def extract(
     manifest: Manifest,
@@ -457,7 +634,7 @@ def extract(
     console.print(f"{escape(repr(evidence))}\nevidence is in {escape(str(out / 'evidence'))}")
 
 
-@app.command()
+@app.command(cls=ByTopic)
 @_sharing(COLUMNS, MODEL, RUN, TRUST)
 def train(  # noqa: PLR0913  each parameter is an option of the command
     manifest: Manifest,
@@ -501,7 +678,7 @@ def train(  # noqa: PLR0913  each parameter is an option of the command
     console.print(f"{escape(repr(model))}\nthe model is in {escape(str(out))}: audit it with --model {escape(str(out))}")
 
 
-@app.command()
+@app.command(cls=ByTopic)
 @_sharing(COLUMNS, MODEL, RUN, TRUST)
 def mitigate(
     method: Annotated[
@@ -599,7 +776,7 @@ def _mitigate_auto(manifest: Path, out: Path, train: bool, seed: int, shared: di
         console.print(f"the new model is in {escape(str(out / 'model'))}: audit it with --model {escape(str(out / 'model'))}")
 
 
-@app.command()
+@app.command(cls=ByTopic)
 @_sharing(COLUMNS, MODEL, TRUST)
 def check(
     manifest: Annotated[Path, typer.Argument(help="CSV or Parquet table, image folder, Hugging Face dataset, or a study.toml")],
@@ -638,26 +815,26 @@ def report(
         list[Path] | None, typer.Argument(help="folders of findings, as audit writes them, or single findings (.json)")
     ] = None,
     compare: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="two such folders, or folders of evidence: what changed from one to the other"),
-    ] = None,
+        bool,
+        typer.Option("--compare", help="what changed: from one folder to the other, or over three and more, the oldest first"),
+    ] = False,
     out: Annotated[Path, typer.Option(help="the page")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="its title")] = "Is this classifier right for the right reasons?",
 ) -> None:
-    """Write one self-contained page from findings. With --compare: of what changed from one side to the other."""
+    """Write one self-contained page from findings. With --compare: of what changed between them."""
     from rightreasons.case import Sheet
     from rightreasons.findings import Finding
     from rightreasons.report import report as write
 
-    if (compare is None) == (not folders):
-        raise SettingError("give either folders of findings, or --compare with two of them")
-    if compare is not None:
-        _show_changes(*compare, out)
+    if not folders:
+        raise SettingError("name a folder of findings, or --compare and two of them or more")
+    if compare:
+        _show_changes(folders, out)
         return
     findings: list[Finding] = []
-    for folder in folders or []:
+    for folder in folders:
         findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
-    sheet = Sheet.read(folders[0]) if folders and len(folders) == 1 else None
+    sheet = Sheet.read(folders[0]) if len(folders) == 1 else None
     _show(findings, write(findings, out, title=title, sheet=sheet))
 
 
@@ -668,10 +845,21 @@ def export(
     only: Annotated[
         str | None, typer.Option(help="kinds, separated by commas: json, csv, parquet, svg, png, markdown, pdf")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="mlflow or wandb: log numbers, findings and page there instead of writing files")
+    ] = None,
+    project: Annotated[str, typer.Option(help="with --log: the experiment (MLflow) or project (W&B)")] = "rightreasons",
 ) -> None:
-    """Write findings for other programs: JSON with its schema, tables, figures, a section of a model card, a PDF."""
+    """Write findings for other programs: JSON with its schema, tables, figures, a model card, a PDF; or log them."""
     from rightreasons.exports import export as run
+    from rightreasons.exports import log as send
 
+    if log is not None:
+        if only is not None:
+            raise SettingError("--log sends everything to one place and --only chooses the files to write: give one of them")
+        send(folder, log, project=project)
+        console.print(f"{folder} is logged to {log}, in {project}", markup=False)
+        return
     done = run(folder, to, kinds=None if only is None else [part.strip() for part in only.split(",")])
     for kind, count in done.written.items():
         console.print(f"{kind}: {count} file{'' if count == 1 else 's'}", markup=False)
@@ -718,7 +906,7 @@ def serve(
         server.run()
 
 
-@app.command()
+@app.command(cls=ByTopic)
 @_sharing(TRUST)
 def sweep(
     study: Annotated[Path, typer.Argument(help="a study.toml, or the folder of a study")],
@@ -864,17 +1052,6 @@ def _refuse_beside_predictions(given: dict[str, Any]) -> None:
             raise SettingError(f"{as_option(name)} goes with a table of images and a model, not with --predictions")
 
 
-def _model_table(shared: dict[str, Any]) -> dict[str, Any]:
-    """[model] of a study.toml from the shared options."""
-    from rightreasons.study.entrances import is_saved_model
-
-    spec, settings = _spec(shared), model_settings(shared)
-    if settings and is_saved_model(spec):
-        options = ", ".join(map(as_option, settings))
-        raise SettingError(f"{spec} is a saved model and has its own settings: leave out {options}")
-    return {"model": spec, **settings}
-
-
 def _studied(source: Path) -> tuple[Path, dict[str, Any], Classifier | None]:
     """The table, its columns and the model of a study.toml, for `check`."""
     from rightreasons.study.entrances import opened_or_loaded
@@ -890,44 +1067,22 @@ def _studied(source: Path) -> tuple[Path, dict[str, Any], Classifier | None]:
     return manifest, columns, opened_or_loaded(table.model, table.keywords)
 
 
-def _audit_predictions(
-    predictions: Path,
-    out: Path,
-    chosen: tuple[str, ...],
-    tables: dict[str, dict[str, Any]],
-    seed: int,
-    shared: dict[str, Any],
-) -> tuple[list[Finding], Path]:
-    from rightreasons.audits import audit_all
-    from rightreasons.evidence import Evidence
-    from rightreasons.report import report as write
-    from rightreasons.seal import seal as sealed
-    from rightreasons.study.data_sheet import sheet_of
-    from rightreasons.study.folder import save_findings
-    from rightreasons.study.preflight import checked, lines
-
-    evidence = Evidence.from_predictions(predictions, **columns_of(shared))
-    findings, cards = checked(audit_all(evidence, audits=chosen, seed=seed, settings=tables), evidence)
-    for line in itertools.chain.from_iterable(map(lines, cards)):
-        _line(line)
-    sheet = sheet_of(
-        evidence.on("test").cohort,
-        evidence=evidence,
-        facts={"seed": str(seed)},
-        command=shlex.join(["rightreasons", *sys.argv[1:]]),
-    )
-    sheet = sheet.model_copy(update={"preflight": tuple(cards)})
-    sheet.save(out)
-    save_findings(findings, out)
-    title = f"Audit of {evidence.card.name}"
-    page = write(findings, out / "report.html", title=title, subtitle=f"{predictions}", sheet=sheet)
-    sealed(out, inputs=_files(predictions=predictions))
-    return findings, page
-
-
 def _files(**given: Path | None) -> dict[str, Path]:
     """Those of the given inputs that are a file, by what they are."""
     return {what: path for what, path in given.items() if path is not None and path.is_file()}
+
+
+def _refuse_without_predictions(given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise SettingError(f"{as_option(name)} goes with --predictions, a table of what a model answered")
+
+
+def _threshold(given: str | None) -> str | float | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        return given
 
 
 def _audits(given: str | None) -> tuple[str, ...]:
@@ -945,7 +1100,8 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
     for name in chosen:
         module = families.member("audits", name)
         defaults = families.settings_of(module.measure, module.conclude)
-        found[name] = {key: value for key, value in options.items() if key in defaults and value not in (None, defaults[key])}
+        known = {**options, "threshold": _as_known(options.get("threshold"), defaults)}
+        found[name] = {key: value for key, value in known.items() if key in defaults and value not in (None, defaults[key])}
     for text in given or []:
         key, equals, value = text.partition("=")
         audit, dot, setting = key.rpartition(".")
@@ -958,6 +1114,13 @@ def _audit_settings(chosen: tuple[str, ...], given: list[str] | None, **options:
         found[audit][setting] = _value(value)
         refuse_wrong_types({setting: found[audit][setting]}, module.measure, module.conclude, where=f"--set {audit}:")
     return found
+
+
+def _as_known(threshold: str | float | None, defaults: Mapping[str, Any]) -> str | float | None:
+    """A threshold for an audit that decides: one whose own is the best on val rows knows no number and no halves."""
+    if defaults.get("threshold") != "max_f1":
+        return threshold
+    return "max_f1" if threshold == "f1" else threshold if threshold in ("max_f1", "argmax") else None
 
 
 def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:
@@ -1008,14 +1171,19 @@ def _value(text: str) -> Any:
     return text
 
 
-def _show_changes(before: Path, after: Path, out: Path) -> None:
-    from rightreasons.compare import compare, lead, sides
+def _show_changes(folders: Sequence[Path], out: Path) -> None:
+    from rightreasons import compare, trend
     from rightreasons.report import page
 
-    one, other = sides(before, after)
-    found = compare(one, other)
-    title = f"{one.name} → {other.name}: what changed"
-    path = page.write(found, out, title=title, subtitle=f"{before} and {after}", lead=lead(found))
+    versions = compare.sides(*folders)
+    if len(versions) == 2:
+        one, other = versions
+        found = compare.compare(one, other)
+        title, said = f"{one.name} → {other.name}: what changed", compare.lead(found)
+    else:
+        found = trend.trend(versions)
+        title, said = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions", trend.lead(found)
+    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said)
     for finding in found:
         console.print(escape(finding.one_line()))
     console.print(f"\nthe page is {escape(str(path))}")
@@ -1032,7 +1200,10 @@ def _show_plan(study: Study) -> None:
 
 def _show(findings: list[Finding], page: Path) -> None:
     for finding in findings:
-        console.print(escape(finding.one_line()))
+        if not finding.not_run:
+            console.print(escape(finding.one_line()))
+    if lacking := [finding.name for finding in findings if finding.not_run]:
+        console.print(f"not run: {escape(', '.join(lacking))} (the page says why)")
     console.print(f"\nthe page is {escape(str(page))}")
     console.print(f"[bold]verdict:[/] {escape(_verdict(findings))}")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rightreasons import remedy
-from rightreasons.errors import EvidenceError, NotRun
+from rightreasons.errors import DataError, EvidenceError, NotRun
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Cell, Check, Estimate, Exhibit, Finding, not_run
 from rightreasons.findings.comparisons import Compared, comparison_bars, comparison_table
@@ -51,17 +51,25 @@ class Side:
         return cls(name or place.name, tuple(findings), Evidence.open(evidence[0]) if evidence else None)
 
 
-def sides(before: str | os.PathLike[str], after: str | os.PathLike[str]) -> tuple[Side, Side]:
-    """Both sides, named by the parts of their paths that differ."""
-    first = Path(before).resolve().parts
-    second = Path(after).resolve().parts
-    while first and second and first[-1] == second[-1] and first != second:
-        first, second = first[:-1], second[:-1]
-    shared = next((k for k, (a, b) in enumerate(zip(first, second)) if a != b), min(len(first), len(second)))
-    names = []
-    for parts in (first, second):
-        names.append("/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1])
-    return Side.read(before, names[0]), Side.read(after, names[1])
+def sides(*paths: str | os.PathLike[str]) -> tuple[Side, ...]:
+    """Two sides or more, named by the parts of their paths that differ."""
+    if len(paths) < 2:
+        given = f"here is one ({paths[0]})" if paths else "here is none"
+        raise DataError(f"a comparison takes two folders or more, and {given}; name the other one as well")
+    for path in paths:
+        if not Path(path).exists():
+            raise DataError(f"{path} does not exist; name folders that audit or sweep wrote")
+    twice = [path for path, count in Counter(Path(path).resolve() for path in paths).items() if count > 1]
+    if twice:
+        raise DataError(f"{twice[0]} is named more than once; each side of a comparison is another folder")
+    told = [Path(path).resolve().parts for path in paths]
+    while all(told) and len({parts[-1] for parts in told}) == 1:
+        told = [parts[:-1] for parts in told]
+    shared = 0
+    while all(len(parts) > shared + 1 for parts in told) and len({parts[shared] for parts in told}) == 1:
+        shared += 1
+    names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in told]
+    return tuple(Side.read(path, name) for path, name in zip(paths, names, strict=True))
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def compare(before: Side, after: Side, *, seed: int = 0, B: int = 10_000) -> lis
     """
     both = matched(before.findings, after.findings)
     names = (before.name, after.name)
-    findings = _paired(before, after, seed, B)
+    findings = paired(before, after, seed, B)
     if before.findings or after.findings:
         findings.append(_overview(both, names))
     return [*findings, *(_difference(a, b, names) for a, b in both.pairs)]
@@ -131,8 +139,8 @@ def difference(before: Estimate | None, after: Estimate | None) -> Cell:
 # ---- paired --------------------------------------------------------------------------------------------------------------
 
 
-def _paired(before: Side, after: Side, seed: int, B: int) -> list[Finding]:
-    """The rows that both models have answered, with the same resamples for both; one finding for every attribute."""
+def paired(before: Side, after: Side, seed: int, B: int) -> list[Finding]:
+    """What changed on the rows that both models have answered, with the same resamples for both; a finding for each attribute."""
     if before.evidence is None or after.evidence is None:
         return []
     question = f"What changed from {before.name} to {after.name} on the rows that both have answered?"

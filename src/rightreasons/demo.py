@@ -127,11 +127,11 @@ def _audited(models: Mapping[str, Classifier], world: Cohort, redrawn: Cohort, o
         "biased ViT": (vit, (*ONE, "tsi")),
         "balanced CNN": ({"test": balanced}, ONE),
     }
-    found = []
+    findings = []
     for name, (roles, audits) in asked.items():
-        chosen = {audit: told for audit, told in settings.items() if audit in audits}
-        found += _named(audit_all(roles, audits=audits, seed=seed, settings=chosen), name)
-    return found
+        chosen = {audit: of_audit for audit, of_audit in settings.items() if audit in audits}
+        findings += _named(audit_all(roles, audits=audits, seed=seed, settings=chosen), name)
+    return findings
 
 
 def _faint(out: Path, seed: int) -> Cohort:
@@ -158,16 +158,14 @@ def _family(out: Path, seed: int) -> list[Finding]:
             model.save(place)
     tag = _train("faint tag CNN", world, out, seed, TINY, {**TINY_TRAINING, "target": world.attributes[0]})
     needs = needs_of(["short"])
-    sweep = [
-        extract(
-            Classifier.open(place), world, [n for n in needs if n.role == "sweep"], out=out / "evidence" / "family" / place.name
-        )
-        for place in places
-    ]
+    of_sweep = [need for need in needs if need.role == "sweep"]
+    sweep = []
+    for place in places:
+        sweep.append(extract(Classifier.open(place), world, of_sweep, out=out / "evidence" / "family" / place.name))
     bound = extract(tag, world, [n for n in needs if n.role == "attribute"], out=out / "evidence" / "faint tag CNN")
     roles: dict[str, Evidence | list[Evidence]] = {"sweep": sweep, "attribute": bound}
-    found: Finding = audit("short", roles, seed=seed, attribute=world.attributes[0]).finding()
-    return _named([found.model_copy(update={"sentence": found.sentence + OF_FAMILY})], FAMILY)
+    finding: Finding = audit("short", roles, seed=seed, attribute=world.attributes[0]).finding()
+    return _named([finding.model_copy(update={"sentence": finding.sentence + OF_FAMILY})], FAMILY)
 
 
 # ---- the repair ----------------------------------------------------------------------------------------------------------
@@ -184,9 +182,9 @@ def _repaired(models: Mapping[str, Classifier], world: Cohort, out: Path, seed: 
         repaired.save(place)
     before = Evidence.open(out / "evidence" / "biased CNN")
     after = extract(repaired, world, ONE, out=out / "evidence" / name)
-    told = repaired.card["mitigation"]
-    own = own_finding(told, model=name, of="biased CNN")
-    changed = [remedy(before, after, seed=seed, mitigation=told), *([] if own is None else [own])]
+    card = repaired.card["mitigation"]
+    own = own_finding(card, model=name, of="biased CNN")
+    changed = [remedy(before, after, seed=seed, mitigation=card), *([] if own is None else [own])]
     return _named([*audit_all(after, audits=ONE, seed=seed, settings=dict.fromkeys(("flips", "groups"), KNOWN)), *changed], name)
 
 

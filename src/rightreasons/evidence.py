@@ -26,8 +26,10 @@ from scipy.special import softmax
 
 from rightreasons import files
 from rightreasons.data.cohort import Cohort
+from rightreasons.data.schema import text
 from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
+from rightreasons.families import suggest
 from rightreasons.head import Head, outputs_for
 from rightreasons.stored import known_format
 
@@ -229,15 +231,38 @@ class Evidence:
         return evidence
 
     @classmethod
-    def from_predictions(cls, path: str | os.PathLike[str], *, name: str | None = None, **columns: Any) -> Evidence:
+    def from_predictions(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        score: str | Sequence[str] | None = None,
+        prediction: str | None = None,
+        features: np.ndarray | None = None,
+        rng: np.random.Generator | None = None,
+        **columns: Any,
+    ) -> Evidence:
         """Evidence from a table of predictions: id, label, attribute …, and `p_<class>` for each class.
 
         Of two classes one column is enough. `p` alone is the probability of the larger of two numbers, such as 0 and 1; where
         classes are words it does not say whose it is and is refused. Keywords are those of `Cohort.read`; no image column is
         needed.
+
+        Parameters
+        ----------
+        score : columns of other names that hold probabilities: "risk", read as `p` is; "risk=ill", of that class; several that
+            end in the name of their class
+        prediction : column with decided classes, where there are no probabilities
+        features : (n, d) of the rows, where they are known too; a table without audit rows then gives half of its test rows
+        rng : halves them
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
-        p, classes = _predicted(cohort, path)
+        if score is not None and prediction is not None:
+            raise SettingError("give score= or prediction=, not both: probabilities say what is decided")
+        if prediction is not None:
+            p, classes = _decided(cohort, prediction, path)
+        else:
+            p, classes = _predicted(cohort, path, _scores(cohort, score, path))
         bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < PROBABILITY_TOLERANCE))
         if bad.any():
             row = int(bad.argmax())
@@ -246,7 +271,11 @@ class Evidence:
                 f"({int(bad.sum())} such rows)"
             )
         logits = np.log(np.clip(p, 1e-12, None))
-        return cls.from_arrays(cohort, {"logits": logits}, classes=classes, name=name or Path(path).stem)
+        arrays = {"logits": logits}
+        if features is not None:
+            arrays["features"] = np.asarray(features)
+            cohort = cohort.with_roles(rng=np.random.default_rng(0) if rng is None else rng)
+        return cls.from_arrays(cohort, arrays, classes=classes, name=name or Path(path).stem)
 
     # ---- reading ------------------------------------------------------------------------------------------------------
 
@@ -408,7 +437,7 @@ class Evidence:
         array[:] = values
 
     def _remedy(self, brought: str) -> str:
-        """What to do about something missing: `brought` where the user brought the arrays, which cannot be extracted."""
+        """What to do about a missing array: `brought` is said where the user brought the arrays, which cannot be extracted."""
         return brought if self.card.model.startswith(BROUGHT) else "extract it first"
 
     def _known(self, cohort: str) -> str:
@@ -479,6 +508,13 @@ class View:
         if not len(self._rows):
             return np.asarray(self.evidence.array(self.name, array)[:0])
         return np.concatenate([block for _, block in self.blocks(array)])
+
+    def matched(self, other: View) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the rows whose ids another view has too, and their positions there."""
+        place = {row: k for k, row in enumerate(other.cohort.id)}
+        here = np.array([k for k, row in enumerate(self.cohort.id) if row in place], dtype=np.int64)
+        there = np.array([place[row] for row in self.cohort.id[here]], dtype=np.int64)
+        return here, there
 
     def blocks(self, array: str, chunks: int = 16) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Positions in this view and their part of an array, a few chunks at a time: for arrays larger than memory.
@@ -575,21 +611,27 @@ def missing_chunks(array: zarr.Array) -> np.ndarray:
     if array.shape[0]:
         total = -(-array.shape[0] // array.chunks[0])
     store = array.store_path.store
+    written: set[int] = set()
     if isinstance(store, zarr.storage.LocalStore):
-        folder = Path(store.root) / array.store_path.path / "c"
-        rest = Path(*["0"] * (array.ndim - 1))
-        # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
-        if folder.is_dir():
-            named = [p for p in folder.iterdir() if p.name.isdigit()]
-        else:
-            named = []
-        done = {int(p.name) for p in named if (p / rest).is_file()}
-    else:
+        written = _chunks_in_folder(Path(store.root) / array.store_path.path / "c", array.ndim)
+    elif isinstance(store, _Memory):
         # zarr counts the keys that begin like this array's, which are also those of `logits@…` for `logits`.
         rest_of_key = "/0" * (array.ndim - 1)
-        held = store.held if isinstance(store, _Memory) else {}
-        done = {c for c in range(total) if f"{array.store_path.path}/c/{c}{rest_of_key}" in held}
-    return np.array([c for c in range(total) if c not in done], dtype=np.int64)
+        written = {c for c in range(total) if f"{array.store_path.path}/c/{c}{rest_of_key}" in store.held}
+    return np.setdiff1d(np.arange(total), sorted(written)).astype(np.int64)
+
+
+def _chunks_in_folder(folder: Path, ndim: int) -> set[int]:
+    """Numbers of the row chunks that are files; a chunk lies below as many folders "0" as it has further axes."""
+    written: set[int] = set()
+    if not folder.is_dir():
+        return written
+    rest = Path(*["0"] * (ndim - 1))
+    for path in folder.iterdir():
+        # A killed write leaves a file of another name behind (`3.<hex>.partial`), which is no chunk.
+        if path.name.isdigit() and (path / rest).is_file():
+            written.add(int(path.name))
+    return written
 
 
 class _Memory(zarr.storage.MemoryStore):
@@ -630,44 +672,97 @@ def _checked(values: np.ndarray, name: str, cohort: Cohort, classes: Sequence[An
     return values
 
 
-def _predicted(cohort: Cohort, path: str | os.PathLike[str]) -> tuple[np.ndarray, list[Any]]:
+def _scores(cohort: Cohort, score: str | Sequence[str] | None, path: str | os.PathLike[str]) -> dict[str, str]:
+    """`p_<class>`, or `p` where the class is not said, → the column that the caller means by it."""
+    found: dict[str, str] = {}
+    if score is None:
+        return found
+    given = [score] if isinstance(score, str) else list(score)
+    classes = [str(c) for c in cohort.classes]
+    for column in given:
+        name, whose = column, ""
+        if column not in cohort.columns and "=" in column:
+            name, _, whose = column.rpartition("=")
+        if name not in cohort.columns:
+            raise DataError(f"{path} has no column {name!r} (score=); {suggest(name, cohort.columns)}")
+        if whose and whose not in classes:
+            raise DataError(f"score={column}: {whose!r} is no label of {path} (they are {', '.join(classes)})")
+        if not whose and len(given) > 1:
+            whose = max((c for c in classes if name.endswith(f"_{c}")), key=len, default="")
+        if not whose and (len(given) > 1 or any(isinstance(c, str) for c in cohort.classes)):
+            example = classes[0] if classes else "class"
+            raise DataError(
+                f"score={name} does not say whose probability it is ({', '.join(classes)}): give score={name}={example}"
+            )
+        key = f"p_{whose}" if whose else "p"
+        if key in found:
+            raise DataError(f"score= names {found[key]!r} and {name!r} for one class: leave one of them out")
+        found[key] = name
+    return found
+
+
+def _decided(cohort: Cohort, column: str, path: str | os.PathLike[str]) -> tuple[np.ndarray, list[Any]]:
+    """(n, C) ones where a row was decided for a class, else zeros, and the class of each column."""
+    if column not in cohort.columns:
+        raise DataError(f"{path} has no column {column!r} (prediction=); {suggest(column, cohort.columns)}")
+    classes = list(cohort.classes)
+    place = {str(c): k for k, c in enumerate(classes)}
+    cells = [text(cell) for cell in cohort.column(column)]
+    for row, cell in enumerate(cells):
+        if cell not in place:
+            raise DataError(
+                f"{path}, row {row + 1}: {column} is {cell!r}, and one of the labels is expected ({', '.join(place)}); "
+                "a column of probabilities is named with score="
+            )
+    return np.eye(len(classes))[[place[cell] for cell in cells]], classes
+
+
+def _predicted(cohort: Cohort, path: str | os.PathLike[str], scores: Mapping[str, str]) -> tuple[np.ndarray, list[Any]]:
     """(n, C) probabilities and the class of each column."""
     parts = cohort.schema.columns()  # a column that plays a part, such as an attribute p_site, is no prediction
-    present = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
+    usual = [c for c in cohort.columns if (c == "p" or c.startswith("p_")) and c not in parts]
+    present = list(scores) or usual
     classes = list(cohort.classes)
     wanted = [f"p_{c}" for c in classes]
-    named = {c: _probabilities(cohort, c, path) for c in wanted if c in present}
+    named = {c: _probabilities(cohort, scores.get(c, c), path) for c in wanted if c in present}
     if "p" in present:
-        named = _with_bare(named, cohort, path)
+        named = _with_bare(named, cohort, path, scores.get("p", "p"))
     if len(classes) == 2 and len(named) == 1:
         (only,) = named
         other = wanted[1 - wanted.index(only)]
         named[other] = 1 - named[only]
     if not wanted or not all(w in named for w in wanted):
         raise DataError(f"{path} has no predictions: a column 'p' or the columns {', '.join(wanted)} expected, found {present}")
-    extra = [] if "p" in present else [c for c in present if c not in wanted]
-    columns = [*(named[w] for w in wanted), *(_probabilities(cohort, c, path) for c in extra)]
-    return np.stack(columns, axis=1), [*classes, *(c.removeprefix("p_") for c in extra)]
+    columns = [named[w] for w in wanted]
+    if "p" in present:
+        return np.stack(columns, axis=1), classes
+    for extra in present:  # of classes that no row has
+        if extra not in wanted:
+            columns.append(_probabilities(cohort, extra, path))
+            classes.append(extra.removeprefix("p_"))
+    return np.stack(columns, axis=1), classes
 
 
-def _with_bare(named: Mapping[str, np.ndarray], cohort: Cohort, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _with_bare(
+    named: Mapping[str, np.ndarray], cohort: Cohort, path: str | os.PathLike[str], column: str
+) -> dict[str, np.ndarray]:
     """The column `p` under the name of its class; refused where it does not say whose it is, or contradicts named ones."""
     classes = list(cohort.classes)
     if len(classes) != 2:
-        raise DataError(f"column 'p' needs two classes, and {cohort.label_name!r} has {classes}: give p_<class>")
+        raise DataError(f"column {column!r} needs two classes, and {cohort.label_name!r} has {classes}: give p_<class>")
     first, last = (f"p_{c}" for c in classes)
     if any(isinstance(c, str) for c in classes):
         raise DataError(
             f"{path}: column 'p' does not say whose probability it is, of {classes[0]!r} or of {classes[1]!r}: "
             f"rename it to {first} or {last}"
         )
-    bare = _probabilities(cohort, "p", path)
-    for column, expected in ((last, bare), (first, 1 - bare)):
-        off = np.abs(named.get(column, expected) - expected) > PROBABILITY_TOLERANCE
+    bare = _probabilities(cohort, column, path)
+    for other, expected in ((last, bare), (first, 1 - bare)):
+        off = np.abs(named.get(other, expected) - expected) > PROBABILITY_TOLERANCE
         if off.any():
             row = int(off.argmax())
             raise DataError(
-                f"{path}, row {row + 1}: column 'p' is {bare[row]:g} and {column} {named[column][row]:g}, which contradict each "
+                f"{path}, row {row + 1}: column 'p' is {bare[row]:g} and {other} {named[other][row]:g}, which contradict each "
                 f"other ('p' is of class {classes[1]}; {int(off.sum())} such rows): leave one of them out"
             )
     return {last: bare, first: 1 - bare}

@@ -1,4 +1,4 @@
-"""Findings for other programs: JSON with its schema, tables, figures, a section of a model card, and a PDF of the page."""
+"""Findings for other programs: JSON with its schema, tables, figures, a model card, a PDF of the page, MLflow and W&B."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ from rightreasons.report import report
 from rightreasons.report.attributes import uneven_lines
 from rightreasons.report.figures import draw
 from rightreasons.report.standalone import standalone
+from rightreasons.tracking import Run, tracker
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "msedge")
 BROWSER_SECONDS = 120
@@ -52,6 +53,7 @@ SCALE = 2  # pixels of a PNG for one of the drawing
 SHEET_PIXELS = 4000  # of drawings that a browser rasterises at once
 SCHEMA_NAME = "finding.schema.json"
 CALIBRATION_NAME = "calibration.json"
+CARD_NAME = "model-card.md"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,50 @@ def export(folder: str | os.PathLike[str], to: str | os.PathLike[str], *, kinds:
         except _Lacking as lacking:
             done.lacking[kind] = str(lacking)
     return done
+
+
+def log(folder: str | os.PathLike[str], library: str, *, project: str = "rightreasons") -> None:
+    """Log the findings of a folder as one run of MLflow ("mlflow") or Weights & Biases ("wandb").
+
+    Numbers are the score of every case and the first estimate of every finding with its interval; the page, the findings and
+    the model card are kept with the run.
+    """
+    send = tracker(library)
+    source = _Source(Path(folder), tuple(Finding.read_all(Path(folder))))
+    sheet = Sheet.read(source.folder)
+    with tempfile.TemporaryDirectory() as place:
+        _markdown(source, Path(place))
+        send(_run(source, sheet or Sheet(), project, Path(place) / CARD_NAME))
+
+
+def _run(source: _Source, sheet: Sheet, project: str, card: Path) -> Run:
+    judged = cases(source.findings, sheet)
+    models = {f.model for f in source.findings}
+    numbers: dict[str, float] = {}
+    words: dict[str, str] = {}
+    for case in judged:
+        about = "/".join(filter(None, (case.model if len(models) > 1 else "", case.attribute, "case")))
+        numbers[f"{about}/score"] = case.score
+        words |= {f"{about}/verdict": str(case.verdict), f"{about}/sentence": case.sentence}
+    for f in source.findings:
+        about = "/".join(filter(None, (f.model if len(models) > 1 else "", f.name)))
+        words[f"{about}/verdict"] = f.headline
+        for e in f.estimates[:1]:
+            limits = {e.name: e.value, f"{e.name} low": e.low, f"{e.name} high": e.high}
+            numbers |= {f"{about}/{name}": value for name, value in limits.items() if value is not None}
+    kept = {card.name: card}
+    for path in (source.folder / "report.html", source.folder / "summary.json", source.folder / "sheet.json"):
+        if path.is_file():
+            kept[path.name] = path
+    for path in sorted((source.folder / "findings").glob(f"*{Finding.SUFFIX}")):
+        kept[f"findings/{path.name}"] = path
+    about_run = {
+        "models": ", ".join(sorted(filter(None, models))),
+        "audits": ", ".join(dict.fromkeys(f.audit for f in source.findings)),
+    }
+    return Run(
+        project, source.folder.resolve().name, settings={**about_run, **sheet.facts}, numbers=numbers, words=words, files=kept
+    )
 
 
 @dataclass(frozen=True)
@@ -457,7 +503,7 @@ def _md(text: str) -> str:
 
 
 def _markdown(source: _Source, to: Path) -> int:
-    _write(to / "model-card.md", model_card(source.findings, Sheet.read(source.folder)))
+    _write(to / CARD_NAME, model_card(source.findings, Sheet.read(source.folder)))
     return 1
 
 

@@ -160,7 +160,7 @@ def refuse_beyond_limits(given: Mapping[str, Any], where: str = "") -> None:
 
 
 def refuse_bad_seed(seed: Any) -> None:
-    """A seed is a whole number from 0: 1.9 and 1 would be the same seed, and nobody would know."""
+    """Refuse a seed that is no whole number from 0: 1.9 would silently be the seed 1."""
     if not isinstance(seed, numbers.Integral) or isinstance(seed, bool) or seed < 0:
         raise SettingError(f"seed is {seed!r}: give a whole number from 0")
 

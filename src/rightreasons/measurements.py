@@ -82,14 +82,14 @@ def scalars(measurement: Any) -> dict[str, float | int | str]:
     """
     if hasattr(measurement, "scalars"):
         return dict(measurement.scalars())
-    found: dict[str, float | int | str] = {}
+    columns: dict[str, float | int | str] = {}
     for name, value in _flat(measurement):
         column = name.replace(".", "_")
         if isinstance(value, Interval):
-            found |= spread(column, value)
+            columns |= spread(column, value)
         elif isinstance(value, bool | int | float | str | np.number | np.bool_):
-            found[column] = value.item() if isinstance(value, np.generic) else value
-    return found
+            columns[column] = value.item() if isinstance(value, np.generic) else value
+    return columns
 
 
 def spread(name: str, interval: Interval) -> dict[str, float | int | str]:

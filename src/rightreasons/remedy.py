@@ -34,6 +34,16 @@ Draws = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
+class Words:
+    """Names of the two columns, and the values of their codes; without values the codes themselves are shown."""
+
+    label: str = "label"
+    attribute: str = ""
+    classes: Sequence[Any] = ()
+    levels: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
 class Pair:
     """What two models decided on the same rows.
 
@@ -43,7 +53,6 @@ class Pair:
     attribute : (n,) levels, -1 where missing; None where there are no groups
     twins : (n,) for either model, how far the probabilities of a row's twin are from its own; NaN for rows without a twin
     subject : (n,) whole subjects are resampled
-    names, columns : the values of outputs and levels, and the names of the two columns
     """
 
     label: np.ndarray
@@ -52,8 +61,7 @@ class Pair:
     attribute: np.ndarray | None = None
     twins: tuple[np.ndarray, np.ndarray] | None = None
     subject: np.ndarray | None = None
-    names: tuple[Sequence[Any], Sequence[Any]] = ((), ())
-    columns: tuple[str, str] = ("label", "")
+    words: Words = Words()
 
     def __len__(self) -> int:
         return len(self.label)
@@ -66,10 +74,12 @@ class Pair:
         return groups.group_sizes(self.label, self.attribute)
 
     def group_name(self, group: tuple[Any, Any]) -> str:
-        values = []
-        for code, of in zip(group, self.names, strict=True):
-            values.append(of[int(code)] if len(of) else code)
-        return ", ".join(f"{column} = {value}" for column, value in zip(self.columns, values, strict=True))
+        label, level = group
+        if len(self.words.classes):
+            label = self.words.classes[int(label)]
+        if len(self.words.levels):
+            level = self.words.levels[int(level)]
+        return f"{self.words.label} = {label}, {self.words.attribute} = {level}"
 
 
 @dataclass(frozen=True)
@@ -142,7 +152,7 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
     return Comparison(
         lines=tuple(lines),
         rows=rows,
-        attribute=pair.columns[1],
+        attribute=pair.words.attribute,
         n_rows=len(pair),
         n_subjects=None if pair.subject is None else sample.units,
         left_out="; ".join(f"{pair.group_name(group)}: {size} rows" for group, size in few.items()),
@@ -150,7 +160,7 @@ def compare(pair: Pair, *, rng: np.random.Generator, rows: str = "test rows", B:
 
 
 class Change(NamedTuple):
-    """What lies between before and after.
+    """What was changed between before and after.
 
     `question` is the finding's, `by` says what made the change (the mitigation by default), `cohort` names the rows compared.
     """
@@ -284,15 +294,19 @@ def _specific_to_the_map(comparison: Comparison, gains: Sequence[float], chosen:
     else:
         verdict = "is not specific to the map: at least one of"
     said = f"the gain {verdict} {len(gains)} maps with the same values far from their true places gained as much"
-    check = Check(name="the gain is specific to the map", passed=specific, note=said)
+    check = Check(id="specific", name="the gain is specific to the map", passed=specific, note=said)
     sentence = f"{said[0].upper()}{said[1:]} (mean {np.mean(gains):+.3f}, largest {max(gains):+.3f})."
     return Further(sentence, (check,), _random_maps(comparison, gains, chosen))
 
 
 def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping[str, Any]) -> list[Exhibit]:
-    cost = [float(g) for g in chosen.get("random balanced accuracy", ())]
+    cost = [float(change) for change in chosen.get("random balanced accuracy", ())]
     line, balanced = comparison.lines[0].difference, comparison.get(BALANCED).difference
-    spread = float(np.std(gains, ddof=1)) if len(gains) > 1 else np.nan
+    spread, mean_cost, largest_cost = None, None, None
+    if len(gains) > 1:
+        spread = float(np.std(gains, ddof=1))
+    if cost:
+        mean_cost, largest_cost = float(np.mean(cost)), max(cost)
     table = Table(
         title="The true map and random ones",
         caption="Random maps have the values of the true map, each moved by at least half an image side, and were tuned in "
@@ -300,9 +314,9 @@ def _random_maps(comparison: Comparison, gains: Sequence[float], chosen: Mapping
         columns=("map", f"gain in {comparison.lines[0].metric}", "change of balanced accuracy"),
         rows=(
             ("true", Cell.of(line), Cell.of(balanced)),
-            (f"random, mean of {len(gains)}", float(np.mean(gains)), float(np.mean(cost)) if cost else None),
-            ("random, standard deviation", None if np.isnan(spread) else spread, None),
-            ("random, largest", max(gains), max(cost) if cost else None),
+            (f"random, mean of {len(gains)}", float(np.mean(gains)), mean_cost),
+            ("random, standard deviation", spread, None),
+            ("random, largest", max(gains), largest_cost),
         ),
         highlight=(0,),
     )
@@ -429,8 +443,7 @@ def pair_of(before: Evidence, after: Evidence, attribute: str | None) -> Pair:
         attribute=codes,
         twins=_twins(before, after, cohort.id[keep], (decided.probability[keep], changed.probability[keep])),
         subject=None if cohort.subject is None else cohort.subject[keep],
-        names=(before.card.classes, levels),
-        columns=(before.card.target or cohort.label_name, name),
+        words=Words(before.card.target or cohort.label_name, name, before.card.classes, levels),
     )
 
 
@@ -449,12 +462,10 @@ def _outputs(before: Evidence, after: Evidence) -> list[int]:
 
 def _shared(before: View, after: View) -> tuple[View, View]:
     """The rows that both have, in one order."""
-    place = {row: k for k, row in enumerate(after.cohort.id)}
-    kept = [(k, place[row]) for k, row in enumerate(before.cohort.id) if row in place]
-    if not kept:
-        raise NotRun("no test row is new to both models")
-    rows = np.array(kept)
-    return before.select(rows[:, 0]), after.select(rows[:, 1])
+    rows_before, rows_after = before.matched(after)
+    if not len(rows_before):
+        raise NotRun("no test row is new to both models: give test rows that neither was fitted or tuned on")
+    return before.select(rows_before), after.select(rows_after)
 
 
 def _twins(

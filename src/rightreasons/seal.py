@@ -154,10 +154,10 @@ def read(folder: str | os.PathLike[str]) -> Seal:
     """The seal of a folder."""
     file = Path(folder) / SEAL
     try:
-        told = json.loads(file.read_bytes())
-        if isinstance(told, dict):
-            known_format(told.get("format"), FORMAT, file)
-        found = Seal.model_validate(told)
+        content = json.loads(file.read_bytes())
+        if isinstance(content, dict):
+            known_format(content.get("format"), FORMAT, file)
+        sealed = Seal.model_validate(content)
     except FileNotFoundError as error:
         raise DataError(
             f"{folder} has no {SEAL}: it was not finished, or written by an earlier version; finish it with the command that "
@@ -167,9 +167,9 @@ def read(folder: str | os.PathLike[str]) -> Seal:
         raise
     except (ValidationError, ValueError) as error:
         raise DataError(f"{file} is not a seal: {_reason(error)}") from error
-    if found.digest != _digest(found.results):
+    if sealed.digest != _digest(sealed.results):
         raise DataError(f"{file} was changed: its digest is not that of its results")
-    return found
+    return sealed
 
 
 # ---- with a key ----------------------------------------------------------------------------------------------------------
@@ -240,12 +240,12 @@ def _is_result(name: str) -> bool:
 
 
 def _input_lines(inputs: Mapping[str, Input]) -> Iterator[str]:
-    for what, told in inputs.items():
-        file = Path(told.path)
+    for what, given in inputs.items():
+        file = Path(given.path)
         if not file.is_file():
-            yield f"{what} {told.path} is not there any more: not compared"
-        elif _hash(file) != told.sha256:
-            yield f"{what} {told.path} is not the file that was read"
+            yield f"{what} {given.path} is not there any more: not compared"
+        elif _hash(file) != given.sha256:
+            yield f"{what} {given.path} is not the file that was read"
 
 
 def _reason(error: Exception) -> str:

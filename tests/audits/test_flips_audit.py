@@ -119,7 +119,7 @@ def test_a_cue_that_disturbs_and_draws_nowhere_is_fragility_and_no_shortcut():
     finding = run(evidence_of(y, a, base, base + push, training=None)).finding()
     assert finding.verdict == "no evidence" and abs(finding.estimates[0].value) < 0.05
     assert value(finding, "mean absolute").low > 0.1 and value(finding, "fragility").low > 0.1
-    assert "Answers are fragile" in finding.sentence
+    assert "Answers are also fragile" in finding.sentence
     aligned = run(evidence_of(y, a, base, base + push)).finding()
     assert value(aligned, "fragility").low > 0.1 and aligned.verdict == "no evidence"
 

@@ -214,7 +214,7 @@ def test_all_models_share_resamples_and_seeds_repeat(rng):
 def test_a_number_is_never_silently_taken_for_groups(rng):
     age, y = rng.uniform(20, 90, 200), rng.integers(0, 2, 200)
     z = rng.normal(size=200) + y + 0.03 * (age - 55)
-    m = told(Evidence.from_arrays(cohort_of(y, age=age), {"logits": z}))
+    m = told(Evidence.from_arrays(cohort_of(y, age=age), {"logits": z}), quartiles=False)
     assert m.kind == "continuous"
     assert not m.groups_of("group accuracy") and not m.groups_of("AUC")
     for name in ("worst-group accuracy", "conflict shortcut rate", "equalised odds", "demographic parity", "max gap"):
@@ -326,7 +326,7 @@ def test_the_threshold_is_refused_without_validation_rows_two_classes_or_a_known
         told(evidence, threshold="max_f1")
     (finding,) = audit_all(evidence, audits=["groups"], settings={"groups": {"threshold": "max_f1"}})
     assert "no cohort 'val'" in finding.not_run
-    with pytest.raises(SettingError, match="threshold 'best' is not known: argmax or max_f1"):
+    with pytest.raises(SettingError, match="threshold 'best' is not known: argmax, f1, max_f1"):
         told(evidence, threshold="best")
     three = Evidence.from_arrays(cohort_of(np.arange(40) % 3), {"logits": rng.normal(size=(40, 3))})
     with pytest.raises(NotRun, match="for two classes and model has 3"):
@@ -435,3 +435,69 @@ def test_predictions_alone_are_enough(tmp_path, rng):
 def test_nan_features_or_logits_never_reach_an_audit():
     with pytest.raises(EvidenceError, match=r"'logits' is not finite in row 3 \(id test2\)"):
         Evidence.from_arrays(cohort_of([0, 1, 0, 1]), {"logits": [0.0, 1.0, np.nan, 2.0]})
+
+
+# ---- errors by group, thresholds, quartiles ------------------------------------------------------------------------------
+
+
+def scored(n=200, seed=0, split=None, **columns) -> Evidence:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    sex = rng.choice(["f", "m"], n)
+    z = 2 * y - 1 + (sex == "m") + rng.normal(size=n)
+    return Evidence.from_arrays(cohort_of(y, sex, split=split, **columns), {"logits": z})
+
+
+def test_error_rates_by_group_are_shares_of_the_rows_of_one_label():
+    evidence = scored()
+    finding = audit("groups", evidence, B=50).finding()
+    rows = evidence.on("test").decisions()
+    called = rows.logits.argmax(axis=1) == 1
+    sex = rows.cohort.column("sex")
+    for value in ("f", "m"):
+        negative, positive = (rows.label == 0) & (sex == value), (rows.label == 1) & (sex == value)
+        found = {e.name: e for e in finding.estimates}
+        assert found[f"false positive rate, sex = {value}"].value == pytest.approx(called[negative].mean())
+        assert found[f"false positive rate, sex = {value}"].n == negative.sum()
+        assert found[f"false negative rate, sex = {value}"].value == pytest.approx(1 - called[positive].mean())
+    assert found["false positive rate"].value == pytest.approx(called[rows.label == 0].mean())
+    assert "The false positive rate is" in finding.sentence and "where sex = m and" in finding.sentence
+
+
+def test_a_threshold_that_is_a_number_decides_there():
+    evidence = scored()
+    m = told(evidence, threshold=0.7)
+    rows = evidence.on("test").decisions()
+    assert m.decision == "threshold 0.7"
+    assert m.get("accuracy").value == pytest.approx(((rows.probability[:, 1] >= 0.7) == rows.label).mean())
+    for wrong in (0, 1.5, -0.1, "half", True):
+        with pytest.raises(SettingError, match="is not known"):
+            told(evidence, threshold=wrong)
+
+
+def test_without_validation_rows_each_half_finds_the_threshold_of_best_f1_for_the_other():
+    m = told(scored(), threshold="f1")
+    assert "each half of the test rows" in m.decision
+    with_val = told(scored(split=["val", "test"] * 100), threshold="f1")
+    assert with_val.decision.endswith("on validation rows")
+    with pytest.raises(EvidenceError):
+        told(scored(), threshold="max_f1")
+
+
+def test_a_number_is_cut_at_its_quartiles_and_that_is_said():
+    rng = np.random.default_rng(0)
+    n = 400
+    y, age = rng.integers(0, 2, n), rng.normal(50, 10, n)
+    evidence = Evidence.from_arrays(cohort_of(y, age=age), {"logits": 2 * y - 1 + (age - 50) / 20 + rng.normal(size=n)})
+    finding = audit("groups", evidence, B=50).finding()
+    found = {e.name: e for e in finding.estimates}
+    edges = np.quantile(age, [0.25, 0.5, 0.75])
+    oldest = (age > edges[2]) & (y == 0)
+    called = evidence.on("test").decisions().logits.argmax(axis=1) == 1
+    assert found[f"false positive rate, age = above {edges[2]:.4g}"].value == pytest.approx(called[oldest].mean())
+    assert found["worst-group accuracy"].value > 0 and "cut at its quartiles" in finding.sentence
+    numbers = told(evidence)
+    assert numbers.get("independence").value == pytest.approx(told(evidence, quartiles=False).get("independence").value)
+    whole = audit("groups", evidence, B=50, quartiles=False).finding()
+    assert next(e for e in whole.estimates if e.name == "worst-group accuracy").reason == "age is continuous: needs bins"
+    assert "quartiles" not in whole.sentence

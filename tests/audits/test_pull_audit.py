@@ -121,3 +121,24 @@ def test_an_attribute_that_the_training_table_lacks_is_looked_at_by_the_audit_ro
     logits = np.stack([np.zeros(n), 2.0 * (2 * y - 1) + 2.0 * (2 * a - 1)], axis=1)
     evidence = Evidence.from_arrays(cohort, {"logits": logits}, training=training)
     assert audit("pull", evidence, B=100, permutations=50).verdict == "shortcut"
+
+
+def alone(effect, n=400, seed=0) -> Evidence:
+    """Predictions of test rows and nothing else."""
+    rng = np.random.default_rng(seed)
+    y, a = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    z = 2 * (2 * y - 1) + effect * (2 * a - 1) + rng.normal(size=n)
+    return Evidence.from_arrays(cohort_of(y, a), {"logits": z})
+
+
+def test_predictions_alone_say_the_direction_half_for_half():
+    finding = run(alone(1.0)).finding()
+    assert finding.verdict == "shortcut" and len(finding.exhibits[0].labels) == 4
+    (note,) = (check.note for check in finding.checks if check.id == "direction")
+    assert "cue = m → 1" in note and "each half" in note
+    assert run(alone(1.0), aligned={"m": 0, "f": 1}).finding().verdict == "no evidence"  # what is said is not looked for
+
+
+def test_predictions_alone_of_a_model_that_ignores_it_are_not_called():
+    called = [run(alone(0.0, n=200, seed=seed), B=200, permutations=19).finding().verdict for seed in range(60)]
+    assert called.count("shortcut") <= 2 and called.count("no evidence") > 30

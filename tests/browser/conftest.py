@@ -50,6 +50,11 @@ class Visit:
 
         return expect(self.page.locator(selector))
 
+    def unfold(self) -> Visit:
+        """Open everything that is folded, as on paper; returns itself."""
+        self.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        return self
+
     def violations(self) -> list[str]:
         """What axe-core calls serious or critical."""
         found = find_spec(AXE)

@@ -34,18 +34,19 @@ def test_the_demo_page_is_small_asks_for_nothing_and_draws_everything(visit: Vis
     assert [url for url in seen.requests if not url.startswith("data:")] == [demo.as_uri()]
     assert seen.complaints == []
     assert seen.locator("figure.exhibit").count() > 20
-    assert seen.evaluate(NOT_DRAWN) == []
+    assert seen.unfold().evaluate(NOT_DRAWN) == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
 def test_axe_finds_no_serious_violation_in_the_demo(visit: Visit, demo: Path, width: int, dark: bool) -> None:
     seen = visit(demo, width=width, dark=dark)
     assert seen.violations() == []
+    assert seen.unfold().violations() == []
     assert seen.evaluate("document.scrollingElement.scrollWidth") <= width
 
 
 def test_the_pictures_of_the_demo_are_enlarged_and_sorted(visit: Visit, demo: Path) -> None:
-    seen = visit(demo)
+    seen = visit(demo).unfold()
     gallery = seen.locator("figure.exhibit .gallery:has(.sort:visible)").first
     before = gallery.locator("figcaption").all_inner_texts()
     choices = gallery.locator(".sort option").evaluate_all("options => options.map(o => o.value)")

@@ -39,13 +39,13 @@ def test_the_page_asks_for_nothing_and_complains_of_nothing(visit: Visit, path: 
 
 
 def test_every_exhibit_is_drawn(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
     assert seen.locator("figure.exhibit").count() == 9
     assert seen.evaluate(NOT_DRAWN) == []
 
 
 def test_a_gallery_is_sorted_and_filtered(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
 
     def captions() -> list[str]:
         return [text.splitlines()[0] for text in seen.locator(f"{TILES} figcaption").all_inner_texts()]
@@ -61,7 +61,7 @@ def test_a_gallery_is_sorted_and_filtered(visit: Visit, path: Path) -> None:
 
 
 def test_a_picture_is_enlarged_by_mouse_and_by_keyboard(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
     dialog = seen.expect("dialog")
     seen.locator(f"{TILES} > button").first.click()
     dialog.to_contain_text("plain 1")
@@ -95,7 +95,7 @@ def test_everything_is_reached_by_keyboard(visit: Visit, path: Path) -> None:
 
 
 def test_an_overlay_is_switched_off_and_on(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
     overlay = seen.expect("figure.exhibit:has(.overlay-switch) >> nth=0 >> svg .overlay >> nth=0")
     overlay.to_be_visible()
     seen.locator("figure.exhibit .overlay-switch").first.focus()
@@ -126,14 +126,14 @@ def test_cases_are_switched_by_keyboard(visit: Visit, path: Path) -> None:
 
 
 def test_a_value_is_shown_where_the_pointer_is(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
     seen.locator("figure.exhibit.bars svg.chart rect.fill:has(title)").first.hover()
     seen.expect("#hover").to_be_visible()
     seen.expect("#hover").to_have_text(re.compile(r"plain.*1"))
 
 
 def test_a_chart_is_enlarged(visit: Visit, path: Path) -> None:
-    seen = visit(path)
+    seen = visit(path).unfold()
     chart = seen.locator("figure.exhibit.curves").first
     small = chart.locator("svg.chart").bounding_box()["width"]
     chart.locator("button.enlarge").click()
@@ -144,7 +144,9 @@ def test_a_chart_is_enlarged(visit: Visit, path: Path) -> None:
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
 def test_axe_finds_no_serious_violation(visit: Visit, path: Path, width: int, dark: bool) -> None:
-    assert visit(path, width=width, dark=dark).violations() == []
+    seen = visit(path, width=width, dark=dark)
+    assert seen.violations() == []
+    assert seen.unfold().violations() == []
 
 
 def test_it_fits_a_phone_and_is_dark_in_the_dark(visit: Visit, path: Path) -> None:
@@ -156,7 +158,7 @@ def test_it_fits_a_phone_and_is_dark_in_the_dark(visit: Visit, path: Path) -> No
 
 def test_odd_texts_run_nothing(visit: Visit, tmp_path: Path) -> None:
     findings = [*some(EVIL), finding(EVIL, model=EVIL, attribute=EVIL, question=EVIL, sentence=EVIL, settings={EVIL: EVIL})]
-    seen = visit(report(findings, tmp_path / "odd.html", title=EVIL, subtitle=EVIL))
+    seen = visit(report(findings, tmp_path / "odd.html", title=EVIL, subtitle=EVIL)).unfold()
     assert seen.complaints == []
     assert seen.locator("script").count() == 1
     assert "<script>alert(1)</script>" in seen.locator("h1").inner_text()

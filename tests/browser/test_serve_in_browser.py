@@ -51,7 +51,7 @@ def test_one_gets_from_the_list_to_a_page_and_the_page_works(visit: Visit, addre
     seen.get_by_role("link", name="Open the page").click()
     seen.wait_for_url("**/report.html")  # a click does not wait for the page that it leads to
     assert seen.locator("h1").inner_text().startswith("before <script>alert(1)</script>")
-    seen.locator(".tiles > figure > button").first.click()
+    seen.unfold().locator(".tiles > figure > button").first.click()
     seen.expect("dialog").to_be_visible()
     seen.locator("dialog").get_by_role("button", name="Close").click()
     seen.expect("dialog").to_be_hidden()

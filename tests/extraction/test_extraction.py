@@ -323,7 +323,7 @@ def test_going_on_with_other_batches_or_chunks_is_refused_before_anything_runs(w
 
 
 def test_a_chunk_that_is_no_multiple_of_the_batch_is_refused(world):
-    with pytest.raises(SettingError, match="12 rows of a chunk are no whole number of such batches"):
+    with pytest.raises(SettingError, match="12 rows of a chunk are not a whole number of such batches: give 6 or 12"):
         extract(small(), world, **{**QUICK, "chunk": 12})
 
 

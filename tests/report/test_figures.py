@@ -1,14 +1,18 @@
 """Drawings survive the worst data, stay small, and put values where they belong."""
 
+import base64
+import io
 import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rightreasons.findings import Band, Bars, Cell, Curve, Curves, Estimate, Gallery, Heatmap, Picture, Scatter, Table
-from rightreasons.report.figures import draw, forest, is_wide
-from rightreasons.report.svg import Axis, axis_over, shorten, tag, text_width
+from rightreasons.report.figures import Limits, draw, forest, is_wide
+from rightreasons.report.heatmaps import picture_source
+from rightreasons.report.svg import Axis, axis_over, dots_path, shorten, shorten_all, tag, text_width, tick_text, wrapped
 from rightreasons.report.wording import duration, interval, number, p_value
 
 WORST = {
@@ -198,3 +202,72 @@ def test_an_interval_has_the_decimals_of_its_value():
 
 def test_durations_are_short():
     assert [duration(s) for s in (1.23, 600, 8000, None)] == ["1.2 s", "10 min", "2.2 h", "–"]
+
+
+def test_a_large_picture_becomes_smaller_and_looks_the_same():
+    rng = np.random.default_rng(0)
+    shown = np.clip(np.linspace(0, 1, 96)[:, None, None] + 0.02 * rng.standard_normal((96, 96, 1)), 0, 1)
+    large = Picture(png=shown).png
+    source = picture_source(large)
+    assert source.startswith("data:image/webp") and len(source) < len(large) / 2
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).convert("RGB")) / 255
+    assert np.abs(pixels - shown).mean() < 0.03
+    small = Picture(png=np.zeros((8, 8))).png
+    assert picture_source(small) == f"data:image/png;base64,{small}"  # nothing to gain: as it is, to the last pixel
+
+
+def test_dots_are_where_the_points_are_and_coincident_ones_are_drawn_once():
+    places = [(10.2, 5.0), (3.0, 7.4), (10.0, 5.1), (250.5, 0.0)]
+    x = y = 0.0
+    drawn = []
+    for right, down in re.findall(r"m(-?[\d.]+) ?(-?[\d.]+)h0", dots_path(places)):
+        x, y = x + float(right), y + float(down)
+        drawn.append((x, y))
+    assert drawn == [(3.0, 7.5), (10.0, 5.0), (250.5, 0.0)]
+
+
+def test_a_page_with_many_exhibits_draws_less_of_each():
+    gallery = Gallery(title="g", items=[])
+    scatter = Scatter(title="s", x=[1], y=[1])
+    heatmap = Heatmap(title="h", values=np.ones((16, 16)))
+    assert Limits.of([gallery, scatter, heatmap]) == Limits()
+    many = Limits.of([gallery, scatter, heatmap] * 90)
+    assert (many.pictures, many.points) == (6, 666) and many.cells < 256
+    assert "<rect" in draw(heatmap) and 'class="cell"' not in draw(heatmap, many)
+
+
+def test_names_that_begin_alike_are_cut_in_front():
+    layers = [f"features.denseblock1.denselayer{k}" for k in range(3)]
+    assert len(set(shorten_all(layers, 80))) == 3 and all(name.startswith("…") for name in shorten_all(layers, 80))
+    assert shorten_all(["stem", "a very long name of a layer"], 80)[1].endswith("…")
+
+
+def test_a_text_is_broken_between_words_and_cut_where_the_lines_end():
+    assert wrapped("one two three", text_width("one two ")) == ["one two", "three"]
+    assert wrapped("one two three four five", text_width("one two ")) == ["one two", "three f…"]
+    assert wrapped("", 100) == []
+
+
+def test_a_note_at_the_edge_of_a_band_is_not_said_twice():
+    band = Band(axis="y", high=0.5, label="too small")
+    drawing = draw(Curves(title="c", x=[0, 1], series=[0.2, 0.8], bands=[band], hline=0.5, hline_label="too small"))
+    assert drawing.count("too small</text>") == 1
+
+
+def test_a_group_that_the_caption_says_is_not_said_twice():
+    items = [
+        Picture(png=np.zeros((4, 4)), caption="border, severity 0.3", group="border"),
+        Picture(png=np.ones((4, 4)), group="b"),
+    ]
+    drawing = draw(Gallery(title="g", items=items))
+    assert drawing.count(">border<") == 1 and 'data-group="border"' in drawing  # in the choice of groups alone
+
+
+def test_bars_have_as_many_decimals_as_each_other():
+    drawing = draw(Bars(title="b", labels=["a", "b"], series=[0.0004, 0.25], low=[-0.0001, 0.2], high=[0.0009, 0.3]))
+    assert ">0.000 [0.000, 0.001]<" in drawing and ">0.250 [0.200, 0.300]<" in drawing
+
+
+def test_large_and_small_ticks_are_written_with_powers_of_ten():
+    assert next(label for _, label in Axis(1e-5, 1e5, 0, 100, log=True).ticks(5)) == "10⁻⁵"
+    assert tick_text(3e7, 1e7) == "3·10⁷" and tick_text(-20_000, 10_000) == "−20\u202f000"

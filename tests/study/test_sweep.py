@@ -10,8 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,7 +19,7 @@ pytest.importorskip("torch")
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
 from rightreasons.findings import Finding
-from rightreasons.study import Study, mlflow_log
+from rightreasons.study import Study, logged
 from rightreasons.study.engines import Task
 from rightreasons.study.live import Watch, duration
 from rightreasons.study.plan import Plan
@@ -233,30 +231,14 @@ def test_a_folder_is_swept_where_it_lies(study: Study, tmp_path: Path) -> None:
 
 
 def test_finished_units_are_logged(study: Study) -> None:
-    logged: list[tuple[str, Any]] = []
-
-    class Run:
-        def __enter__(self) -> None: ...
-        def __exit__(self, *_: object) -> None: ...
-
-    def start_run(run_name: str) -> Run:
-        logged.append(("run", run_name))
-        return Run()
-
-    library = SimpleNamespace(
-        set_experiment=lambda name: logged.append(("experiment", name)),
-        start_run=start_run,
-        log_params=lambda params: logged.append(("params", params)),
-        log_metrics=lambda metrics: logged.append(("metrics", metrics)),
-    )
-    mlflow_log.log(library, study, study.units[0])  # type: ignore[arg-type]
-    assert [kind for kind, _ in logged] == ["experiment", "run", "params", "metrics"]
-    assert logged[2][1]["seed"] == 0
-    assert logged[3][1]["test_auc"] == study.table["test_auc"].iloc[0]
-    mlflow_log.log(None, study, study.units[0])
-    assert mlflow_log.tracker("") is None
-    with pytest.raises(SettingError, match="needs no_such_tracker"):
-        mlflow_log.tracker("no_such_tracker")
+    run = logged.run_of(study, study.units[0])
+    assert run is not None
+    assert (run.project, run.name, run.settings["seed"]) == (study.name, study.units[0], 0)
+    assert run.numbers["test_auc"] == study.table["test_auc"].iloc[0]
+    assert not set(run.numbers) & set(run.settings)
+    logged.to("", study)(study.units[0])  # nothing is asked for, nothing is done
+    with pytest.raises(SettingError, match="cannot log to 'no_such_tracker'"):
+        logged.to("no_such_tracker", study)
 
 
 def test_watching_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 In the form input times gradient, with the gradient changed by rules: softmax by its Taylor expansion (which is its own gradient),
 products half to each factor, norms with their deviation held fixed, element-wise functions as f(x)/x held fixed, linear layers by
-gamma. The rules are bound to torch functions while a context is open (`_functions`), so timm's, torchvision's and Hugging Face's
-transformers need no change, fused attention included. What biases, embeddings and softmax take away is counted in a ledger.
+gamma. The rules are bound to torch functions while a context is open (`_function_rules`), so transformers of timm, torchvision
+and Hugging Face need no change, fused attention included. What biases, embeddings and softmax take away is counted in a ledger.
 """
 
 from __future__ import annotations

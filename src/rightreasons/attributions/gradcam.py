@@ -15,7 +15,7 @@ from rightreasons.models.classifier import Classifier
 
 
 def maps(classifier: Classifier, x: Tensor, *, target: Tensor, layer: str = "", channels: str = "auto") -> Tensor:
-    """(b, *space) at the layer's own resolution, signed: whoever shows it rectifies, as Grad-CAM's last step does.
+    """(b, *space) at the layer's own resolution, signed: Grad-CAM's last step, taking the positive part, is left to the viewer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Attention rollout (Abnar and Zuidema 2020): attention multiplied through the blocks, half of each for what it passes on."""
+"""Attention rollout (Abnar and Zuidema 2020): attention multiplied through the blocks, half of each for the residual."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def screened(
 ) -> Tensor:
     """(b, gh, gw) exact influence of the tokens that can decide the largest inside and outside an object, NaN for the others.
 
-    The tokens are ranked by the influence that one pass back lets expect (`expected`); the first `keep` inside and the first
+    The tokens are ranked by an estimate from one backward pass (`expected`); the first `keep` inside and the first
     `keep` outside are then left out one by one; where one side has fewer tokens, the other gets what is left over.
 
     Parameters
@@ -147,7 +147,7 @@ def screened(
 
 
 def expected(classifier: Classifier, x: Tensor, *, target: Tensor) -> Tensor:
-    """(b, gh, gw) influence that one pass forward and back lets expect; nothing is left out.
+    """(b, gh, gw) estimate of the influence from one forward and one backward pass; nothing is left out.
 
     Without key i, a query that gives it the weight a sees a / (1 - a) · (o - v) more than the o that it saw: exact in each layer.
     What that does to the probability is taken from the gradient, and summed over layers and all queries but the token's own,
@@ -230,7 +230,7 @@ def _through(
 
 
 def _run_whole(seen: tokens.Tokens) -> Tensor:
-    """(b, C) logits of whole images in the precision of the removals, so that rounding is no influence."""
+    """(b, C) logits of whole images in the precision of the removals, so that rounding does not look like influence."""
     x = seen.start
     for i in range(len(seen.blocks)):
         if seen.plain:
@@ -292,7 +292,7 @@ def _refuse_settings(by: str, precision: str, together: int) -> None:
 
 
 def _expected(seen: tokens.Tokens, target: Tensor) -> Tensor:
-    """(b, T), a few images at a time: every layer's attention is held until the pass back."""
+    """(b, T), a few images at a time: every layer's attention is held until the backward pass."""
     N, heads = seen.start.shape[1], max(1, seen.start.shape[2] // 64)
     if seen.start.is_cuda:
         budget = GPU_BYTES
@@ -306,7 +306,7 @@ def _expected(seen: tokens.Tokens, target: Tensor) -> Tensor:
 
 
 def _expected_of(seen: tokens.Tokens, start: Tensor, target: Tensor) -> Tensor:
-    """(s, T) of images of the batch, given by their tokens at the door of the first block."""
+    """(s, T) of images of the batch, given by their tokens as they enter the first block."""
     own = torch.eye(start.shape[1], dtype=torch.bool, device=start.device)
     losses = start.new_zeros(start.shape[:2])
 
@@ -346,7 +346,7 @@ def _lost_at_the_pool(seen: tokens.Tokens, end: Tensor, target: Tensor) -> Tenso
 
 
 def candidates(score: Tensor, inside: Tensor, keep: int) -> Tensor:
-    """(b, T) whether a token is one of the `keep` of largest score on its side; a smaller side leaves its rest to the other."""
+    """(b, T) whether a token is among the `keep` largest of its side; a side with fewer tokens leaves the rest to the other."""
     chosen = torch.zeros_like(inside)
     for side in (inside, ~inside):
         other = (~side).sum(1, keepdim=True)  # without an object there is no ratio to find, and nothing to hand on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,25 +42,29 @@ def _audit(method: str, models: Models, seed: int, name: str | None, settings: d
     families.refuse_beyond_limits({**full, "seed": seed}, f"audit {method!r}:")
     roles = _by_role(method, models, module, full)
     start = time.perf_counter()
-    measurements = {
-        # The task is (audit, cohort) and not the model: all models share resamples.
-        role: [
-            module.measure(evidence, rng=task_rng(seed, f"{method} measure"), **families.accepted(module.measure, full))
-            for evidence in members
-        ]
-        for role, members in roles.items()
-    }
-    conclude = families.accepted(module.conclude, full)
-    result = module.conclude(measurements, rng=task_rng(seed, f"{method} conclude"), **conclude)
+    of_measure, of_conclude = families.accepted(module.measure, full), families.accepted(module.conclude, full)
+    measurements: dict[str, list[Any]] = {}
+    for role, members in roles.items():
+        measurements[role] = []
+        for evidence in members:
+            # The task is (audit, cohort) and not the model: all models share resamples.
+            rng = task_rng(seed, f"{method} measure")
+            measurements[role].append(module.measure(evidence, rng=rng, **of_measure))
+    result = module.conclude(measurements, rng=task_rng(seed, f"{method} conclude"), **of_conclude)
     tested = roles.get("test", next(iter(roles.values())))
     view = tested[0].on(result.context.cohort)
+    n_rows, n_subjects = result.context.n_rows, result.context.n_subjects
+    if n_rows is None:
+        n_rows = len(view)
+    if n_subjects is None:
+        n_subjects = subjects_of(view)
     context = replace(
         result.context,
         name=name or method,
         audit=method,
         model=", ".join(dict.fromkeys(e.card.name for e in tested)),
-        n_rows=len(view) if result.context.n_rows is None else result.context.n_rows,
-        n_subjects=subjects_of(view) if result.context.n_subjects is None else result.context.n_subjects,
+        n_rows=n_rows,
+        n_subjects=n_subjects,
         settings=full,
         seed=seed,
         seconds=time.perf_counter() - start,
@@ -92,19 +96,23 @@ def audit_all(
             raise SettingError(f"settings are given for audit {key!r}, which is not run; {families.suggest(key, chosen)}")
     with named_in_the_call(*chosen):
         tasks = [(method, attribute) for method in chosen for attribute in _attributes(method, models, given.get(method, {}))]
-        return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in track(tasks, "audits")]
+        return [_one(method, attribute, models, seed, given.get(method, {})) for method, attribute in _shown(tasks)]
+
+
+def _shown(tasks: Sequence[tuple[str, str | None]]) -> Iterable[tuple[str, str | None]]:
+    return track(tasks, "audits", kinds=[method for method, _ in tasks])
 
 
 def needs_of(audits: Sequence[str], settings: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Need, ...]:
     """Every array that these audits read, without repetition."""
-    found: dict[Need, None] = {}
+    needs: dict[Need, None] = {}
     for method in audits:
         module = families.member("audits", method)
         full = families.resolve(
             dict((settings or {}).get(method, {})), module.measure, module.conclude, where=f"audit {method!r}"
         )
-        found.update(dict.fromkeys(module.needs(**families.accepted(module.needs, full))))
-    return tuple(found)
+        needs.update(dict.fromkeys(module.needs(**families.accepted(module.needs, full))))
+    return tuple(needs)
 
 
 # ---- what the functions above use ----------------------------------------------------------------------------------------

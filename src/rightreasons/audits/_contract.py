@@ -14,6 +14,9 @@ An audit of a family of models may have a third one:
 
     across(results, *, name, rng) -> Finding     over several families by name, each with its result, on the same test rows
 
+Two constants may stand beside `QUESTION` where they are true, so that a plan can say beforehand what cannot run:
+`READS_HEAD = True`, it reads features with the model's head, and `COMPARES_GROUPS = True`, its attribute must have groups.
+
 A setting is a keyword with a default of `measure` or `conclude`. Where there are many, they are one frozen dataclass:
 `families.with_settings`.
 """

@@ -6,26 +6,29 @@ One number, for the audit `pull` and for audits whose call would mean nothing in
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rightreasons.audits._alignment import alignment_of
 from rightreasons.audits._levels import levels_of
-from rightreasons.audits._rows import rows_with_values
+from rightreasons.audits._rows import AuditedRows, rows_with_values
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import DataError, EvidenceError, NotRun
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Check
-from rightreasons.stats import groups
-from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
+from rightreasons.stats import groups, totals
+from rightreasons.stats.crossed_pull import Crossed, crossed, crossed_pull, level_of
+from rightreasons.stats.resampling import Interval, Resamples, interval, limits_of, resamples, whole
 
 NO_SIDES = "no label has rows with and without a value of the attribute that stands for one"
 # What the lower limit must exceed where answers are said to follow the attribute. In planted worlds it reached 0.003 for heads
 # that do not use it and 0.018 where one group is harder; every shortcut that OSCAR or TSI called had more than 0.045.
 FOLLOWED = 0.02
 FOLLOWS = "answers follow the attribute"
+CROSSED = "each half of the test rows says it for the other half"
+DISAGREED = "the two halves of the test rows say different things"
 NOT_MEASURED = Interval(np.nan, np.nan, np.nan, reason="not measured")
 
 
@@ -39,6 +42,8 @@ class Pull:
     aligned : value's code → output that it stands for
     source : where that comes from
     missing : test rows left out because they lack either
+    crossed : where nothing says which label a value stands for: halves of the test rows that say it for each other; `aligned`
+        is then what both say
     """
 
     interval: Interval
@@ -48,6 +53,14 @@ class Pull:
     source: str
     sample: Resamples
     missing: int
+    crossed: Crossed | None = None
+
+    def among(self, values: np.ndarray) -> float:
+        """The pull if the rows had other values of the attribute, for permutations; a direction is learnt anew from them."""
+        rows = self.rows
+        if self.crossed is None:
+            return groups.pull(rows.label, rows.probability, values, self.aligned)
+        return crossed_pull(rows.label, rows.probability, values, self.crossed.half)
 
 
 def pull_of(
@@ -62,16 +75,38 @@ def pull_of(
     """The pull with its bootstrap interval, by subject where subjects are known.
 
     Which label a value stands for is given, or learnt as in `groups`; where the training rows show none, the audit rows say in
-    which direction to look, and the test rows whether there is anything.
+    which direction to look, and the test rows whether there is anything. Without audit rows each half of the test rows says
+    it for the other.
     """
     test, a = rows_with_values(evidence, attribute)
     rows = test.decisions
     pi, source = alignment_of(evidence, a, aligned)
-    if not pi and "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
+    if not pi and aligned is None:
+        if "audit" not in evidence.cohorts or "logits" not in evidence.on("audit"):
+            return _crossed_pull(test, a, rng=rng, B=B, level=level)
         pi, source = direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
     measured = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
     return Pull(measured, rows, a, pi, source, sample, test.missing)
+
+
+def _crossed_pull(test: AuditedRows, a: Attribute, *, rng: np.random.Generator, B: int, level: float) -> Pull:
+    """The pull whose direction the test rows give, half for half."""
+    rows = test.decisions
+    found = crossed(rows.label, rows.probability, a.values, rows.cohort.subject, rng)
+    sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
+
+    def draw(counts: np.ndarray) -> np.ndarray:
+        return found.draws(rows.label, rows.probability, a.values, counts)
+
+    if totals.is_large(sample.n):
+        of_all, of_resamples = totals.draws([found.formula(rows.label, rows.probability, a.values)], sample)
+        value, drawn = float(of_all[0]), of_resamples[:, 0]
+    else:
+        value, drawn = float(draw(whole(len(rows.label)))[0]), sample.apply(draw)
+    measured = interval(value, drawn, level_of(level), NO_SIDES)
+    source = CROSSED if found.agreed else DISAGREED
+    return Pull(replace(measured, level=level), rows, a, found.agreed, source, sample, test.missing, found)
 
 
 def pull_interval(
@@ -84,6 +119,9 @@ def pull_interval(
     why: str,
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
+    if totals.is_large(sample.n):
+        value, drawn = totals.draws([groups.pull_formula(label, probability, attribute, aligned)], sample)
+        return interval(float(value[0]), drawn[:, 0], level, why)
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
@@ -116,7 +154,7 @@ def mean_pull(pulls: Sequence[Interval]) -> Interval:
     """Of several models on the same rows: the mean of their limits, which is never narrower than the limits of their mean."""
     if len(pulls) == 1:
         return pulls[0]
-    value, low, high = np.mean([(pull.value, pull.low, pull.high) for pull in pulls], axis=0)
+    value, low, high = limits_of(pulls).mean(axis=0)
     reasons = [pull.reason for pull in pulls if pull.reason]
     return Interval(value, low, high, reason=reasons[0] if reasons else "", level=pulls[0].level)
 
@@ -131,8 +169,7 @@ def is_followed(pull: Interval) -> bool | None:
 def say_pull(pull: Interval, attribute: str) -> str:
     if np.isnan(pull.low):
         return f"not judged: {pull.reason}"
-    limits = f"{pull.value:.3f} ({pull.low:.3f} to {pull.high:.3f})"
-    return f"within a label they lie {limits} nearer to what “{attribute}” stands for"
+    return f"within a label they lie {pull:.3f} nearer to what “{attribute}” stands for"
 
 
 def followed_check(pull: Interval, attribute: str, decides: bool) -> Check:

@@ -46,7 +46,7 @@ def levels_of(evidence: Evidence, name: str) -> Levels:
 
 
 def _rows_to_cut_by(evidence: Evidence, name: str) -> Cohort:
-    """The first of these rows that know the attribute: a model can be asked about a column that its training table lacks."""
+    """The first of these rows that have the attribute: a model may be audited for a column that its training table lacks."""
     if evidence.training is not None and name in evidence.training.attributes:
         return evidence.training
     if "audit" in evidence.cohorts and name in evidence.on("audit").cohort.attributes:

@@ -84,7 +84,7 @@ def _enlarged(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _geometry(evidence: Evidence, grid: tuple[int, ...]) -> images.Geometry:
-    """The model's own crop where its card has it, at the size of a picture; otherwise a crop of the whole short side."""
+    """The model's own crop where its card knows it, at the size of a picture; otherwise the largest centred square."""
     longest = max(grid)
     size = tuple(max(1, round(SIDE * g / longest)) for g in grid)
     on_card = evidence.card.settings.get("geometry")

@@ -26,7 +26,7 @@ from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Bars, Check, Curves, Estimate, Exhibit, Gallery, Picture, Row, Standing, Verdict
 from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.one_way import Steps, halves, one_way, ways
-from rightreasons.stats.resampling import Interval, subject_codes
+from rightreasons.stats.resampling import Interval, limits_of, subject_codes
 
 QUESTION = "Does the prediction change when nothing but the cue changes?"
 ROW: Row = "reliance"
@@ -209,14 +209,11 @@ def pairs_of(evidence: Evidence, attribute: str | None) -> Pairs:
     if "twin" not in evidence.cohorts:
         raise NotRun("no twins: name the column with the same images but for the cue with twin=", lacks="twins")
     test_view, twin_view = evidence.on("test"), evidence.on("twin")
-    ids = test_view.cohort.id
-    place = {i: k for k, i in enumerate(twin_view.cohort.id)}
-    rows = np.array([k for k, i in enumerate(ids) if i in place], dtype=np.int64)
+    rows, twin_rows = test_view.matched(twin_view)
     if not len(rows):
-        raise NotRun("no test row has a twin", lacks="twins")
-    twin_rows = np.array([place[i] for i in ids[rows]], dtype=np.int64)
+        raise NotRun("no test row has a twin: fill in the column of twins for test rows", lacks="twins")
     test, twin = test_view.select(rows).decisions(), twin_view.select(twin_rows).decisions()
-    without_twin = len(ids) - len(rows)
+    without_twin = len(test_view) - len(rows)
     if not test.cohort.attributes:
         return Pairs(test, twin, None, None, without_twin, 0)
     a = test.cohort.attribute(attribute)
@@ -233,7 +230,7 @@ def pairs_of(evidence: Evidence, attribute: str | None) -> Pairs:
 
 
 def _of_twins(cohort: Cohort, a: Attribute, b: Attribute) -> Attribute:
-    """The attribute of the twins; where nobody told it, and the table's only attribute has two values, it is the other one."""
+    """The attribute of the twins: where it is not given and the table's only attribute has two values, the other value."""
     if b.present.any() or len(cohort.attributes) > 1 or a.kind == "continuous" or len(a.levels) != 2:
         return b
     return Attribute(a.name, a.kind, np.where(a.present, 1 - a.values, a.values), a.levels)
@@ -312,26 +309,38 @@ def steps_of(pairs: Pairs) -> Steps:
 def _say_ways(pairs: Pairs, difference: np.ndarray, steps: Steps, classes: Sequence[Any]) -> str:
     """Where answers go with which value, of the steps that most twins make."""
     a = pairs.attribute
-    found = ways(difference, steps, np.ones(len(difference), dtype=bool))
-    often = sorted(found, key=lambda step: -int((steps.step == step).sum()))
-    said = []
+    way_of = ways(difference, steps, np.ones(len(difference), dtype=bool))
+    often = sorted(way_of, key=lambda step: -int((steps.step == step).sum()))
+    named = []
     for step in often[:MOST_NAMED]:
-        way = found[step]
-        if a is None or a.kind == "continuous":
-            value = f"{'higher' if way.sign > 0 else 'lower'} {a.name if a else 'values'}"
-        else:
-            low, high = divmod(step, len(a.levels))
-            to, of = (high, low) if way.sign > 0 else (low, high)
-            value = f"{a.name} = {a.levels[to]}" + (f" rather than {a.levels[of]}" if len(a.levels) > 2 else "")
-        said.append(f"{pairs.twin.cohort.label_name} = {classes[way.label]} with {value}")
-    more = f" and {len(often) - MOST_NAMED} more" if len(often) > MOST_NAMED else ""
-    return "; ".join(said) + more
+        way = way_of[step]
+        value = _say_value(a, step, rises=way.sign > 0)
+        named.append(f"{pairs.twin.cohort.label_name} = {classes[way.label]} with {value}")
+    said = "; ".join(named)
+    if len(often) > MOST_NAMED:
+        said += f" and {len(often) - MOST_NAMED} more"
+    return said
+
+
+def _say_value(a: Attribute | None, step: int, *, rises: bool) -> str:
+    """Which value answers go with, of the two that a step lies between."""
+    if a is None or a.kind == "continuous":
+        direction = "higher" if rises else "lower"
+        return f"{direction} {a.name if a else 'values'}"
+    other, value = divmod(step, len(a.levels))
+    if not rises:
+        value, other = other, value
+    if len(a.levels) == 2:
+        return f"{a.name} = {a.levels[value]}"
+    return f"{a.name} = {a.levels[value]} rather than {a.levels[other]}"
 
 
 def _group_names(pairs: Pairs) -> tuple[str, ...]:
     """Label of every row, and what the cue was changed from and to."""
     cohort = pairs.test.cohort
-    labels = [f"{cohort.label_name} = {cohort.classes[y]}" if y >= 0 else "label unknown" for y in cohort.label]
+    labels = []
+    for y in cohort.label:
+        labels.append(f"{cohort.label_name} = {cohort.classes[y]}" if y >= 0 else "label unknown")
     a, b = pairs.attribute, pairs.twin_attribute
     if a is None or b is None or a.kind == "continuous":
         return tuple(labels)
@@ -340,13 +349,8 @@ def _group_names(pairs: Pairs) -> tuple[str, ...]:
 
 
 def _by_group(means: Mapping[str, Interval], groups: Sequence[str]) -> ByGroup:
-    return ByGroup(
-        name=tuple(means),
-        mean=np.array([i.value for i in means.values()]),
-        low=np.array([i.low for i in means.values()]),
-        high=np.array([i.high for i in means.values()]),
-        size=np.array([groups.count(name) for name in means]),
-    )
+    mean, low, high = limits_of(means.values()).T
+    return ByGroup(tuple(means), mean, low, high, size=np.array([groups.count(name) for name in means]))
 
 
 def _pictures(
@@ -440,23 +444,23 @@ class Result(OneModelResult[Measurement]):
             return f"The change has no interval ({m.mean.reason}), so it cannot be judged."
         cue = f"“{m.attribute}”" if m.attribute else "the cue"
         if m.decides == "one way":
-            said = f"Changing {cue} alone draws the predicted probability one way by {_limits(m.mean)} ({m.drawn})"
+            said = f"Changing {cue} alone draws the predicted probability one way by {m.mean:.3f} ({m.drawn})"
         else:
             where = " towards the label that it stands for" if m.decides == "label" else ""
-            said = f"Changing {cue} alone moves the predicted probability by {_limits(m.mean)}{where}"
+            said = f"Changing {cue} alone moves the predicted probability by {m.mean:.3f}{where}"
         said += f" and flips {m.flips.value:.1%} of the decisions"
         fragile = ""
         if self.is_fragile(m):
-            fragile = f" Answers are fragile: a change of {_limits(m.disturbed)} more goes no one way."
-        return f"{said}: {self._meaning(m)}.{fragile}"
+            fragile = f" Answers are also fragile: a further change of {m.disturbed:.3f} follows no direction."
+        return f"{said}: {self._meaning(m, cue)}.{fragile}"
 
-    def _meaning(self, m: Measurement) -> str:
+    def _meaning(self, m: Measurement, cue: str) -> str:
         if self.verdict == "shortcut":
             return "the model relies on it"
         if m.decides == "one way":
             if self.verdict == "inconclusive":
-                return f"neither surely {self.seen:g} nor surely less"
-            return f"less than {self.seen:g}, and it stands for no label"
+                return f"that could be {self.seen:g} or more, or less"
+            return f"that is less than {self.seen:g}, and {cue} stands for no label"
         if m.decides == "label" and m.mean.high < -self.tolerance:
             return "the model moves against the cue, which is not a shortcut"
         return f"not beyond the tolerance of {self.tolerance:g}"
@@ -484,7 +488,7 @@ class Result(OneModelResult[Measurement]):
     def checks(self, m: Measurement) -> list[Check]:
         left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"
         complete = not (m.without_twin or m.same_attribute)
-        found = [
+        checks = [
             Check(
                 id="twins",
                 name=f"at least {FEWEST_TWINS} twins",
@@ -508,7 +512,7 @@ class Result(OneModelResult[Measurement]):
         if m.decides == "one way":
             wide = f"the interval holds {self.seen:g}: more twins would help"
             decided = self.verdict != "inconclusive"
-            found.append(
+            checks.append(
                 Check(
                     id="power",
                     name=f"{self.seen:g} one way could be told from less",
@@ -517,17 +521,13 @@ class Result(OneModelResult[Measurement]):
                     decides=True,
                 )
             )
-        return found
+        return checks
 
     def exhibits(self, m: Measurement) -> list[Exhibit]:
-        exhibits: list[Exhibit] = [_distribution(m, self.tolerance), _groups(m.by_group, self.tolerance)]
+        exhibits: list[Exhibit] = [change_curves(m, self.tolerance), group_bars(m.by_group, self.tolerance)]
         if len(m.pictures.pixels):
-            exhibits.append(_gallery(m.pictures))
+            exhibits.append(twin_gallery(m.pictures))
         return exhibits
-
-
-def _limits(i: Interval) -> str:
-    return f"{i.value:.3f} ({i.low:.3f} to {i.high:.3f})"
 
 
 def _whose(m: Measurement) -> str:
@@ -550,7 +550,7 @@ def _say_direction(m: Measurement) -> str:
 TOWARDS = {"label": " towards the twin's label", "one way": " one way", "absolute": ""}
 
 
-def _distribution(m: Measurement, tolerance: float) -> Curves:
+def change_curves(m: Measurement, tolerance: float) -> Curves:
     known = m.change[~np.isnan(m.change)]
     count, edges = np.histogram(known, bins=BINS, range=(0.0 if m.decides == "absolute" else -1.0, 1.0))
     return Curves(
@@ -567,7 +567,7 @@ def _distribution(m: Measurement, tolerance: float) -> Curves:
     )
 
 
-def _groups(by_group: ByGroup, tolerance: float) -> Bars:
+def group_bars(by_group: ByGroup, tolerance: float) -> Bars:
     return Bars(
         title="Change by group",
         caption="Mean change with its 95 % interval, by label and by what the cue was changed from and to.",
@@ -581,7 +581,7 @@ def _groups(by_group: ByGroup, tolerance: float) -> Bars:
     )
 
 
-def _gallery(pictures: Pictures) -> Gallery:
+def twin_gallery(pictures: Pictures) -> Gallery:
     shown = zip(pictures.pixels, pictures.captions, pictures.change, strict=True)
     return Gallery(
         title="The images that change most",

@@ -3,12 +3,13 @@
 Retinal focus score, peripheral activation ratio and entropy (SDI, sec. V-J). A sanity check that describes: a map at the rim does
 not prove that the rim is used, so the verdict is None.
 
-    paper                                  function
-    eq. 20, 21  attention mass             attention_mass
-    eq. 22      retinal focus score        focus_score
-    eq. 23      peripheral ratio           peripheral_ratio, peripheral_ring
-    eq. 24      entropy                    entropy
-    eq. 25, 26  means over images          measure
+| paper | function |
+|---|---|
+| eq. 20, 21, attention mass | `attention_mass` |
+| eq. 22, retinal focus score | `focus_score` |
+| eq. 23, peripheral ratio | `peripheral_ratio`, `peripheral_ring` |
+| eq. 24, entropy | `entropy` |
+| eq. 25, 26, means over images | `measure` |
 """
 
 from __future__ import annotations

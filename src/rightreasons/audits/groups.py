@@ -22,27 +22,36 @@ import numpy as np
 
 from rightreasons.audits._alignment import UNKNOWN_TRAINING, alignment_of, say_alignment
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
+from rightreasons.audits._glance import Glance, glance
+from rightreasons.audits._levels import levels_of
 from rightreasons.audits._rows import audited_rows
+from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun, SettingError
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.families import suggest, with_settings
-from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Row, Table
+from rightreasons.findings import Bars, Cell, Check, Curves, Estimate, Exhibit, Finding, Row, Table
 from rightreasons.head import outputs_for
 from rightreasons.measurements import spread
 from rightreasons.stats import behaviour, calibration, groups
-from rightreasons.stats.behaviour import FAIRNESS, LOGISTIC, PERFORMANCE, Decided, Metric, Part
+from rightreasons.stats.behaviour import ERRORS, FAIRNESS, LOGISTIC, PERFORMANCE, Decided, Metric, Part
 from rightreasons.stats.groups import SMALLEST_GROUP
+from rightreasons.stats.one_way import halves
 from rightreasons.stats.resampling import Interval, resamples
 
 QUESTION = "What do the outputs say, overall and in every group?"
 ROW: Row = "behaviour"
 
 
-def needs(threshold: str = "argmax") -> tuple[Need, ...]:
+Threshold = float | Literal["argmax", "max_f1", "f1"]
+
+
+def needs(threshold: Threshold = "argmax") -> tuple[Need, ...]:
     """Logits of the test rows; of audit rows to learn π where training rows are unknown; of val rows for a threshold."""
     needed = [Need("test", "test", "logits"), Need("test", "audit", "logits", optional=True)]
     if threshold == "max_f1":
         needed.append(Need("test", "val", "logits"))
+    if threshold == "f1":
+        needed.append(Need("test", "val", "logits", optional=True))
     return tuple(needed)
 
 
@@ -58,17 +67,20 @@ class Settings:
     ----------
     aligned : attribute value → the label it stands for (π); by default learnt from the training rows by lift, or, where those
         are unknown, from the model's errors on audit rows
-    threshold : decide by argmax, or at the threshold of best F1 on validation rows (two classes)
-    positive : label value that fairness metrics take against the rest; the last of two classes by default
-    bins : edges that cut a continuous attribute for the metrics that need groups
+    threshold : decide by argmax, or of two classes at a probability of the last: a number, or that of best F1. "max_f1" finds
+        it on validation rows; "f1" does where there are any, and else each half of the test rows finds it for the other
+    positive : label value that error rates and fairness metrics take against the rest; the last of two classes by default
+    bins : edges that cut a continuous attribute for the metrics that need groups; its quartiles by default
+    quartiles : whether a continuous attribute without edges is cut at its quartiles for those metrics
     B : resamples, of subjects where they are known
     """
 
     attribute: str | None = None
     aligned: Mapping[Any, Any] | None = None
-    threshold: Literal["argmax", "max_f1"] = "argmax"
+    threshold: Threshold = "argmax"
     positive: Any = None
     bins: Sequence[float] | None = None
+    quartiles: bool = True
     B: int = 10_000
     level: float = 0.95
 
@@ -135,6 +147,8 @@ class Measurement:
     ----------
     decision : how probabilities became decisions
     small : groups of fewer than `SMALLEST_GROUP` rows, in words
+    cut : how a continuous attribute was cut into the groups; empty where it was not
+    glance : what a reader sees first; None in what earlier versions measured
     aligned, aligned_from : which label each attribute value stands for, and where that comes from
     """
 
@@ -152,6 +166,8 @@ class Measurement:
     aligned: str
     aligned_from: str
     small: str
+    cut: str = ""
+    glance: Glance | None = None
 
     def get(self, metric: str, group: str = "") -> Interval:
         return self.metrics.interval(metric, group)
@@ -179,21 +195,24 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     rows, a = test.decisions, test.attribute
     probability, subject = rows.probability, rows.cohort.subject
     label_name = evidence.card.target or rows.cohort.label_name
-    aligned, aligned_from = alignment_of(evidence, a, settings.aligned)
-    aligned_words = say_alignment(aligned, a, evidence)
-    predicted, decision = decide(evidence, rows, settings.threshold)
+    cut = _cut(evidence, a, settings)
+    by = a if cut is None else cut
+    aligned, aligned_from = alignment_of(evidence, by, settings.aligned)
+    aligned_words = say_alignment(aligned, by, evidence)
+    predicted, decision = decide(evidence, rows, settings.threshold, rng)
     positive = positive_output(evidence, settings.positive)
     n = len(rows.label)
     sample = resamples(n, rng=rng, B=settings.B, subject=subject)
 
     decided = Decided(rows.label, predicted, probability)
-    if a is not None:
-        decided = replace(decided, attribute=a.values, levels=len(a.levels), name=a.name)
-    metrics = behaviour.describe(decided, aligned, aligned_from, positive, settings.bins)
+    if by is not None:
+        decided = replace(decided, attribute=by.values, levels=len(by.levels), name=by.name)
+    numbers = a.values if a is not None and cut is not None else None
+    metrics = behaviour.describe(decided, aligned, aligned_from, positive, settings.bins, numbers)
     intervals = behaviour.intervals(metrics, sample, settings.level)
     reliability = calibration.reliability(probability, rows.label)
 
-    names = Names(label_name, evidence.card.classes, decided.name, a.levels if a else ())
+    names = Names(label_name, evidence.card.classes, decided.name, by.levels if by else ())
     return Measurement(
         model=evidence.card.name,
         attribute=decided.name,
@@ -209,23 +228,60 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         aligned=aligned_words,
         aligned_from=aligned_from,
         small=_say_small(decided, names),
+        cut="" if cut is None else f"{cut.name} is a number and was cut at its quartiles: {', '.join(map(str, cut.levels))}",
+        glance=glance(evidence, rows, predicted, a, settings.aligned, sample, settings.level),
     )
 
 
-def decide(evidence: Evidence, rows: Decisions, threshold: str) -> tuple[np.ndarray, str]:
-    """The decisions (n,), and in words how they were made."""
+def _cut(evidence: Evidence, a: Attribute | None, settings: Settings) -> Attribute | None:
+    """A continuous attribute by its quartiles, for what needs groups; None where it stays as it is."""
+    if a is None or a.kind != "continuous" or not settings.quartiles or settings.bins is not None:
+        return None
+    return levels_of(evidence, a.name).of(a)
+
+
+def decide(
+    evidence: Evidence, rows: Decisions, threshold: Threshold, rng: np.random.Generator | None = None
+) -> tuple[np.ndarray, str]:
+    """The decisions (n,), and in words how they were made.
+
+    Parameters
+    ----------
+    rng : draws the halves that find a threshold for each other
+    """
     if threshold == "argmax":
         return rows.probability.argmax(axis=1), "argmax"
-    if threshold != "max_f1":
-        raise SettingError(f"threshold {threshold!r} is not known: argmax or max_f1")
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if threshold not in ("max_f1", "f1") and not is_number:
+        raise SettingError(f"threshold {threshold!r} is not known: argmax, f1, max_f1 or a number between 0 and 1")
+    if is_number and not 0 < float(threshold) < 1:
+        raise SettingError(f"threshold {threshold} is not known: a number between 0 and 1 is expected, or argmax, f1, max_f1")
     if rows.logits.shape[1] != 2:
-        raise NotRun(f"the max-F1 threshold is for two classes and {evidence.card.name} has {rows.logits.shape[1]}")
+        raise NotRun(f"a threshold is for two classes and {evidence.card.name} has {rows.logits.shape[1]}")
+    score = rows.probability[:, 1]
+    if is_number:
+        return (score >= float(threshold)).astype(int), f"threshold {float(threshold):g}"
+    if threshold == "f1" and not ("val" in evidence.cohorts and "logits" in evidence.on("val")):
+        return _decided_by_the_other_half(rows, np.random.default_rng(0) if rng is None else rng)
     tuned = evidence.on("val").decisions()
     known = tuned.label >= 0
     cut = groups.max_f1_threshold(tuned.label[known], tuned.probability[known, 1])
     if np.isnan(cut):
         raise NotRun("the max-F1 threshold needs positive validation rows, and there are none")
-    return (rows.probability[:, 1] >= cut).astype(int), f"max-F1 threshold {cut:.3g} on validation rows"
+    return (score >= cut).astype(int), f"max-F1 threshold {cut:.3g} on validation rows"
+
+
+def _decided_by_the_other_half(rows: Decisions, rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """Each half of the rows at the threshold of best F1 of the other; they have a label."""
+    first, score = halves(len(rows.label), rows.cohort.subject, rng), rows.probability[:, 1]
+    predicted, cuts = np.zeros(len(rows.label), dtype=np.int64), []
+    for own in (first, ~first):
+        cut = groups.max_f1_threshold(rows.label[~own], score[~own])
+        if np.isnan(cut):
+            raise NotRun("the max-F1 threshold needs positive rows in each half of the test rows")
+        predicted[own] = score[own] >= cut
+        cuts.append(f"{cut:.3g}")
+    return predicted, f"max-F1 thresholds {' and '.join(cuts)}, which each half of the test rows finds for the other"
 
 
 def positive_output(evidence: Evidence, positive: Any) -> int | None:
@@ -274,6 +330,10 @@ def _say_small(decided: Decided, names: Names) -> str:
 MAIN = ("worst-group accuracy", "accuracy", "group-balanced accuracy", "balanced accuracy", "AUC", "F1")
 SHOWN = (*MAIN, "conflict shortcut rate", "pull", "ECE", "Brier", *FAIRNESS)
 UNITS = {"ECE": "calibration error", "Brier": "Brier score", "pull": "probability"}
+ERROR_NOTES = {
+    "false positive rate": "of the rows without the positive label, the share that is called positive",
+    "false negative rate": "of the rows with the positive label, the share that is not called positive",
+}
 NOTES = {
     "accuracy": "test-weighted: every row counts once",
     "group-balanced accuracy": "every (label, attribute) group counts the same",
@@ -297,15 +357,20 @@ class Result(OneModelResult[Measurement]):
     question: ClassVar[str] = QUESTION
     row: ClassVar[Row] = ROW
 
+    def finding(self) -> Finding:
+        seen = self.first.glance
+        return super().finding().model_copy(update={"answers": None if seen is None else seen.shown()})
+
     def sentence(self, m: Measurement) -> str:
         accuracy = m.get("accuracy")
         if not m.has("worst-group accuracy") or np.isnan(m.get("worst-group accuracy").value):
             return f"{accuracy.value:.1%} of the {m.n_rows} test decisions are right."
         worst = m.get("worst-group accuracy")
-        return (
+        said = (
             f"{accuracy.value:.1%} of the {m.n_rows} test decisions are right, and in the worst group ({_worst_group(m)}) "
             f"{worst.value:.1%} ({worst.low:.1%} to {worst.high:.1%})."
         )
+        return " ".join(filter(None, (said, _say_errors(m), f"{m.cut}." if m.cut else "")))
 
     def estimates(self, m: Measurement) -> list[Estimate]:
         found = []
@@ -316,10 +381,15 @@ class Result(OneModelResult[Measurement]):
                     heading = "Fairness (lower is fairer)"
                 shown = {"group": heading, "unit": _unit(name, m), "note": NOTES.get(name, ""), "n": m.metrics.rows(name)}
                 found.append(Estimate.of(name, m.get(name), ROW, **shown))
+        for name in ERRORS:
+            for part in ("", *m.groups_of(name)):
+                if m.has(name):
+                    shown = {"group": "Errors", "unit": "share", "note": ERROR_NOTES[name], "n": m.metrics.rows(name, part)}
+                    found.append(Estimate.of(f"{name}, {part}" if part else name, m.get(name, part), ROW, **shown))
         return found
 
     def checks(self, m: Measurement) -> list[Check]:
-        groups_known = bool(m.attribute) and m.kind != "continuous"
+        groups_known = bool(m.attribute) and (m.kind != "continuous" or bool(m.cut))
         unstable = _undefined_in_some(m)
         return [
             Check(
@@ -370,6 +440,30 @@ def _worst_group(m: Measurement) -> str:
     worst = m.get("worst-group accuracy").value
     named = [group for group in accuracy if accuracy[group] == worst]
     return min(named, default=min(accuracy, key=lambda group: accuracy[group]))
+
+
+def _say_errors(m: Measurement) -> str:
+    """The error rate that differs most between values of the attribute, where it lies and how far; empty where none is known."""
+    widest: tuple[float, str] | None = None
+    for name in ERRORS:
+        rates = [m.get(name, part).value for part in _large(m, name)]
+        if len(rates) > 1 and (widest is None or max(rates) - min(rates) > widest[0]):
+            widest = (max(rates) - min(rates), name)
+    if widest is None:
+        return ""
+    name = widest[1]
+    rate = {part: m.get(name, part) for part in _large(m, name)}
+    most, least = max(rate, key=lambda part: rate[part].value), min(rate, key=lambda part: rate[part].value)
+    high, low = rate[most], rate[least]
+    return (
+        f"The {name} is {high.value:.1%} ({high.low:.1%} to {high.high:.1%}) where {most} and "
+        f"{low.value:.1%} ({low.low:.1%} to {low.high:.1%}) where {least}."
+    )
+
+
+def _large(m: Measurement, name: str) -> list[str]:
+    """The values of the attribute with rows enough for a rate."""
+    return [part for part in m.groups_of(name) if m.metrics.rows(name, part) >= SMALLEST_GROUP]
 
 
 def _unit(name: str, m: Measurement) -> str:

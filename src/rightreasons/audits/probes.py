@@ -8,17 +8,17 @@ need not be used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rightreasons.audits._contract import Context, Need, Role
+from rightreasons.audits._contract import Context, Need, OneModelResult, Role
 from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data.cohort import Attribute
 from rightreasons.errors import NotRun
 from rightreasons.evidence import Evidence, View
-from rightreasons.findings import Bars, Cell, Check, Estimate, Finding, Row, Table
+from rightreasons.findings import Bars, Cell, Check, Estimate, Exhibit, Row, Table
 from rightreasons.measurements import spread
 from rightreasons.stats import probes
 from rightreasons.stats.resampling import Interval, Resamples, resamples
@@ -110,23 +110,6 @@ class Measurement:
                 if not np.isnan(reading.value):
                     columns |= spread(f"{kind}_{target}_{name}".replace("-", "_"), reading)
         return columns
-
-
-@dataclass(frozen=True)
-class Result:
-    measurements: tuple[Measurement, ...]
-    context: Context = field(default_factory=Context)
-
-    def finding(self) -> Finding:
-        m = self.measurements[0]
-        return self.context.finding(
-            question=QUESTION,
-            row=ROW,
-            sentence=_sentence(m),
-            estimates=_estimates(m),
-            checks=_checks(m),
-            exhibits=[_bars(m), _all_readings(m)],
-        )
 
 
 def measure(
@@ -245,65 +228,75 @@ def _say(what: Any, a: Attribute, evidence: Evidence) -> str:
 # ---- saying --------------------------------------------------------------------------------------------------------------
 
 
-def _sentence(m: Measurement) -> str:
-    k = m.readings.of(m.kind, "class-conditional")
-    reading, chance, line = m.readings.decides[k], m.readings.chance[k], m.readings.line[k]
-    if np.isnan(reading.value):
-        return f"Whether {m.attribute} is readable within the label could not be measured: {reading.reason}."
-    readable = "is readable" if reading.value >= line else "is not readable"
-    return (
-        f"Within the label, {m.attribute} {readable} from the features: {m.unit} {reading.value:.2f} ({reading.low:.2f} to "
-        f"{reading.high:.2f}), chance {chance:.2f}, counts as readable from {line:.2f}. What is encoded need not be used."
-    )
+@dataclass(frozen=True)
+class Result(OneModelResult[Measurement]):
+    """What probes say of one model; it describes and gives no verdict."""
 
+    question: ClassVar[str] = QUESTION
+    row: ClassVar[Row] = ROW
 
-def _estimates(m: Measurement) -> list[Estimate]:
-    readings = m.readings
-    within, over_all = readings.of(m.kind, "class-conditional"), readings.of(m.kind, "global")
-    note = f"chance {readings.chance[within]:.2f}; counts as readable from {readings.line[within]:.2f}"
-    inside, everywhere = "Within the label", "Over all rows"
+    def sentence(self, m: Measurement) -> str:
+        k = m.readings.of(m.kind, "class-conditional")
+        reading, chance, line = m.readings.decides[k], m.readings.chance[k], m.readings.line[k]
+        if np.isnan(reading.value):
+            return f"Whether {m.attribute} is readable within the label could not be measured: {reading.reason}."
+        readable = "is readable" if reading.value >= line else "is not readable"
+        return (
+            f"Within the label, {m.attribute} {readable} from the features: {m.unit} {reading:.2f}, "
+            f"chance {chance:.2f}, counts as readable from {line:.2f}. What is encoded need not be used."
+        )
 
-    def shown(name: str, reading: Interval, group: str, note: str = "") -> Estimate:
-        return Estimate.of(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
+    def estimates(self, m: Measurement) -> list[Estimate]:
+        readings = m.readings
+        within, over_all = readings.of(m.kind, "class-conditional"), readings.of(m.kind, "global")
+        note = f"chance {readings.chance[within]:.2f}; counts as readable from {readings.line[within]:.2f}"
+        inside, everywhere = "Within the label", "Over all rows"
 
-    estimates = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
-    if m.continuous:
-        beside = [shown("concordance over all rows", readings.auc[over_all], everywhere)]
-    else:
-        beside = [
-            shown("AUC within label", readings.within_auc[within], inside),
-            shown("AUC over all rows", readings.auc[over_all], everywhere),
-            shown("balanced accuracy over all rows", readings.accuracy[over_all], everywhere),
+        def shown(name: str, reading: Interval, group: str, note: str = "") -> Estimate:
+            return Estimate.of(name, reading, ROW, unit=m.unit, n=m.n_test, group=group, note=note)
+
+        estimates = [shown(f"{m.unit} within label", readings.decides[within], inside, note)]
+        if m.continuous:
+            beside = [shown("concordance over all rows", readings.auc[over_all], everywhere)]
+        else:
+            beside = [
+                shown("AUC within label", readings.within_auc[within], inside),
+                shown("AUC over all rows", readings.auc[over_all], everywhere),
+                shown("balanced accuracy over all rows", readings.accuracy[over_all], everywhere),
+            ]
+        return estimates + [estimate for estimate in beside if estimate.value is not None]
+
+    def checks(self, m: Measurement) -> list[Check]:
+        missing, left_out = m.missing or m.missing_audit, ""
+        if m.left_out:
+            left_out = f"left out: {'; '.join(m.left_out)}"
+        return [
+            Check(id="probes-converged", name="the probes converged", passed=m.converged),
+            Check(
+                id="more-rows-than-features",
+                name="more audit rows than features",
+                passed=m.n_audit > m.d,
+                note=f"{m.n_audit} rows, {m.d} features; held-out rows keep the reading honest either way",
+            ),
+            Check(
+                id="large-groups",
+                name="every value and group is large enough",
+                passed=not m.left_out,
+                note=left_out,
+            ),
+            Check(
+                id="complete-rows",
+                name="every row has a label and the attribute",
+                passed=not missing,
+                note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if missing else "",
+            ),
         ]
-    return estimates + [estimate_beside for estimate_beside in beside if estimate_beside.value is not None]
+
+    def exhibits(self, m: Measurement) -> list[Exhibit]:
+        return [reading_bars(m), reading_table(m)]
 
 
-def _checks(m: Measurement) -> list[Check]:
-    missing = m.missing or m.missing_audit
-    return [
-        Check(id="probes-converged", name="the probes converged", passed=m.converged),
-        Check(
-            id="more-rows-than-features",
-            name="more audit rows than features",
-            passed=m.n_audit > m.d,
-            note=f"{m.n_audit} rows, {m.d} features; held-out rows keep the reading honest either way",
-        ),
-        Check(
-            id="large-groups",
-            name="every value and group is large enough",
-            passed=not m.left_out,
-            note="left out: " + "; ".join(m.left_out) if m.left_out else "",
-        ),
-        Check(
-            id="complete-rows",
-            name="every row has a label and the attribute",
-            passed=not missing,
-            note=f"{m.missing_audit} audit rows and {m.missing} test rows left out" if missing else "",
-        ),
-    ]
-
-
-def _bars(m: Measurement) -> Bars:
+def reading_bars(m: Measurement) -> Bars:
     readings = m.readings
     return Bars(
         title="How well each probe reads",
@@ -314,7 +307,7 @@ def _bars(m: Measurement) -> Bars:
     )
 
 
-def _all_readings(m: Measurement) -> Table:
+def reading_table(m: Measurement) -> Table:
     readings = m.readings
     rows: list[list[object]] = []
     for k, (kind, target) in enumerate(zip(readings.kind, readings.target, strict=True)):

@@ -15,14 +15,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rightreasons.audits._alignment import UNKNOWN_TRAINING, say_alignment
+from rightreasons.audits._alignment import say_alignment
+from rightreasons.audits._conditions import complete_rows, enough_rows, has_direction, training_rows_known
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
 from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread
-from rightreasons.stats import groups
-from rightreasons.stats.resampling import Interval, exchange_within_label, p_value
+from rightreasons.stats import groups, totals
+from rightreasons.stats.exchanged_pull import crossed_pull_null, pull_null
+from rightreasons.stats.resampling import Interval, exchange_within_label, interval, limits_of, p_value, sequential_p
 
 QUESTION = "Do predictions follow the attribute where the label does not?"
 ROW: Row = "behaviour"
@@ -100,8 +102,8 @@ def measure(
 
     Parameters
     ----------
-    aligned : attribute value → the label it stands for; learnt as in `groups` by default, and where the training rows show
-        none, from the audit rows
+    aligned : attribute value → the label it stands for; learnt as in `groups` by default, where the training rows show none
+        from the audit rows, and without those by each half of the test rows for the other
     B : resamples, of subjects where they are known
     permutations : of the attribute within the label
     """
@@ -129,9 +131,15 @@ def permutation_p(pull: Pull, permutations: int, rng: np.random.Generator) -> tu
     exchange = exchange_within_label(rows.label, values, rows.cohort.subject)
     if exchange.reason or np.isnan(pull.interval.value):
         return np.nan, exchange.reason
+    if totals.is_large(len(values)):
+        if pull.crossed is None:
+            drawn = pull_null(rows.label, rows.probability, values, pull.aligned, exchange, rng=rng, B=permutations)
+        else:
+            drawn = crossed_pull_null(rows.label, rows.probability, values, pull.crossed.half, exchange, rng=rng, B=permutations)
+        return sequential_p(pull.interval.value, drawn, permutations), ""
     null = []
     for order in exchange.permutations(permutations, rng):
-        null.append(groups.pull(rows.label, rows.probability, values[order], pull.aligned))
+        null.append(pull.among(values[order]))
     return p_value(pull.interval.value, null), ""
 
 
@@ -139,20 +147,20 @@ def pull_by_label(evidence: Evidence, pull: Pull, level: float) -> ByLabel:
     """The pull within every label: where one label is drawn along and another is not, there is no shortcut."""
     rows, a = pull.rows, pull.attribute
     levels, classes = dict(enumerate(a.levels)), dict(enumerate(evidence.card.classes))
-    names, intervals = [], []
-    for value, towards in pull.aligned.items():
-        for y in np.unique(rows.label):
+    sides = [(value, towards, y) for value, towards in pull.aligned.items() for y in np.unique(rows.label)]
+    names = [f"label {classes[y]}: {levels[value]} → {classes[towards]}" for value, towards, y in sides]  # type: ignore[index]
+    if sides and totals.is_large(len(rows.label)):
+        parts = [groups.pull_formula(rows.label, rows.probability, a.values, {v: t}, only=int(y)) for v, t, y in sides]
+        found, drawn = totals.draws(parts, pull.sample)
+        intervals = [interval(found[k], drawn[:, k], level, NO_SIDES) for k in range(len(sides))]
+    else:
+        intervals = []
+        for value, towards, y in sides:
             only_this_label = np.where(rows.label == y, 0, -1)
-            names.append(f"label {classes[y]}: {levels[value]} → {classes[towards]}")  # type: ignore[index]
             intervals.append(
                 pull_interval(only_this_label, rows.probability, a.values, {value: towards}, pull.sample, level, NO_SIDES)
             )
-    return ByLabel(
-        tuple(names),
-        np.array([i.value for i in intervals]),
-        np.array([i.low for i in intervals]),
-        np.array([i.high for i in intervals]),
-    )
+    return ByLabel(tuple(names), *limits_of(intervals).T)
 
 
 # ---- saying --------------------------------------------------------------------------------------------------------------
@@ -198,8 +206,7 @@ class Result(OneModelResult[Measurement]):
             return f"Only {m.n} test rows have a label and “{m.attribute}”; at least {FEWEST} are needed to judge."
         if np.isnan(m.pull.low):
             return f"There is no pull to judge: {m.pull.reason}."
-        limits = f"{m.pull.value:.3f} ({m.pull.low:.3f} to {m.pull.high:.3f})"
-        how = f"Within a label, predictions lie {limits} nearer to what “{m.attribute}” stands for"
+        how = f"Within a label, predictions lie {m.pull:.3f} nearer to what “{m.attribute}” stands for"
         if self.verdict == "shortcut":
             return f"{how}: they follow it."
         if self.verdict == "inconclusive":
@@ -209,7 +216,9 @@ class Result(OneModelResult[Measurement]):
         return f"{how}: they do not follow it."
 
     def estimates(self, m: Measurement) -> tuple[Estimate, ...]:
-        p = None if np.isnan(m.p) else m.p
+        p = None
+        if not np.isnan(m.p):
+            p = m.p
         return (Estimate.of("pull", m.pull, ROW, unit="probability", n=m.n, p=p, note=m.no_p),)
 
     def checks(self, m: Measurement) -> tuple[Check, ...]:
@@ -217,14 +226,8 @@ class Result(OneModelResult[Measurement]):
         decided = defined and (m.pull.low > self.tolerance or m.pull.high < self.seen)
         wide = f"the interval holds both {self.tolerance:g} and {self.seen:g}: more test rows would help"
         return (
-            Check(id="rows", name=f"at least {FEWEST} test rows", passed=m.n >= FEWEST, note=f"{m.n} rows", decides=True),
-            Check(
-                id="direction",
-                name="a value of the attribute stands for a label",
-                passed=defined,
-                note=f"{m.aligned} ({m.aligned_from})" if m.aligned else m.aligned_from,
-                decides=True,
-            ),
+            enough_rows(m.n, FEWEST),
+            has_direction(defined, m.aligned, m.aligned_from),
             Check(
                 id="power",
                 name=f"a pull of {self.seen:g} could be told from none",
@@ -232,18 +235,8 @@ class Result(OneModelResult[Measurement]):
                 note=wide if defined and not decided else "",
                 decides=True,
             ),
-            Check(
-                id="training rows",
-                name="training rows known",
-                passed=m.training_known,
-                note="" if m.training_known else UNKNOWN_TRAINING,
-            ),
-            Check(
-                id="complete rows",
-                name="every row has a label and the attribute",
-                passed=not m.missing,
-                note=f"{m.missing} rows left out" if m.missing else "",
-            ),
+            training_rows_known(m.training_known),
+            complete_rows(m.missing),
         )
 
     def exhibits(self, m: Measurement) -> tuple[Exhibit, ...]:

@@ -8,6 +8,8 @@ No audit is named here. The rule is `combine`, a small function of votes, and `r
 | the sentence, what would help, where audits differ | `words` |
 | attributes that go with each other | `companions` |
 | which unevenness it is, and what to do about it | `unevenness` |
+| what is seen, in plain numbers | `plainly` |
+| the one thing to do next | `next_step` |
 """
 
 from __future__ import annotations
@@ -23,19 +25,21 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rightreasons.case.companions import Among, Companion, among_of, companions_of, related
-from rightreasons.case.unevenness import Commands, Uneven, unevenness_of
+from rightreasons.case.next_step import Known, next_step
+from rightreasons.case.plainly import answers_of, effect_of, named, what, what_of_failing
+from rightreasons.case.unevenness import Advice, Commands, Uneven, unevenness_of
 from rightreasons.case.votes import CALLS, COUNTS_ONCE, WEIGHT, Combined, Vote, combine, is_overruled, rule
 from rightreasons.case.words import Heard, disagreements, looked, needs_of, sentence, with_others
 from rightreasons.errors import DataError
 from rightreasons.files import write
-from rightreasons.findings import ROWS, Estimate, Finding, Table, Verdict
+from rightreasons.findings import ROWS, Answers, Estimate, Finding, Table, Verdict
 from rightreasons.findings.preflight import Preflight, objection_of
 from rightreasons.stats.resampling import benjamini_hochberg
 from rightreasons.stored import known_format
 
 __all__ = [
-    "ALPHA", "COUNTS_ONCE", "WEIGHT", "Among", "Case", "Combined", "Companion", "Sheet", "Uneven", "Vote", "cases", "combine",
-    "rule",
+    "ALPHA", "COUNTS_ONCE", "WEIGHT", "Advice", "Among", "Case", "Combined", "Companion", "Sheet", "Uneven", "Vote", "cases",
+    "combine", "named", "rule",
 ]  # fmt: skip
 
 ALPHA = 0.05  # false discovery rate over the attributes of one model
@@ -62,6 +66,10 @@ class Case:
     companions : other attributes that go with this one, and how
     among : how far answers follow this attribute and how far the model uses it, alone and within the others
     unevenness : the ways in which the attribute goes with the label or the answers, and what to do about each
+    answers : how often which rows get which answer, and rows to look at; None where no finding tells
+    next_step : what to do first, and what to type for it
+    objections : why nothing can be concluded; empty where the model works on these rows
+    card : the model's preflight, where there is one
     """
 
     model: str
@@ -80,6 +88,33 @@ class Case:
     companions: tuple[Companion, ...] = ()
     among: Among = field(default_factory=Among)
     unevenness: tuple[Uneven, ...] = ()
+    answers: Answers | None = None
+    next_step: Advice = field(default_factory=Advice)
+    objections: tuple[str, ...] = ()
+    card: Preflight | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether it can be taken that the model works on these rows: nothing says that it does not."""
+        return not self.objections or self.card is None or self.card.works
+
+    @property
+    def what(self) -> str:
+        """What is seen, in plain numbers; empty where no finding tells."""
+        if self.answers is None:
+            return ""
+        if not self.works and self.card is not None and self.card.balanced is not None and self.card.chance is not None:
+            return what_of_failing(self.answers, self.card.balanced, self.card.chance)
+        return what(self.answers)
+
+    @property
+    def effect(self) -> Estimate | None:
+        """The number that goes with the verdict: of what is seen, else the first one of a finding that agrees with it."""
+        if self.answers is not None:
+            return effect_of(self.answers)
+        told = [finding for finding in self.findings if finding.estimates and not finding.not_run]
+        agrees = [finding for finding in told if finding.verdict == self.verdict]
+        return next((finding.estimates[0] for finding in agrees or told), None)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -110,7 +145,8 @@ def cases(findings: Iterable[Finding], sheet: Sheet | None = None) -> list[Case]
                 voters = about
             else:
                 voters = [f for f in about if f.attribute == attribute]
-            given = _Given(model, attribute, about, voters, q, _imbalance(sheet, model, attribute), commands)
+            card = None if sheet is None else next((card for card in sheet.preflight if card.model == model), None)
+            given = _Given(model, attribute, about, voters, q, _imbalance(sheet, model, attribute), commands, card)
             of_model.append(_judged(given))
         judged += _referring_to_each_other(of_model)
     return judged
@@ -204,6 +240,7 @@ class _Given:
     q: Mapping[str, float]
     imbalance: Estimate | None
     commands: Commands
+    card: Preflight | None = None
 
     @property
     def withdrawn(self) -> tuple[str, ...]:
@@ -238,6 +275,8 @@ def _judged(given: _Given) -> Case:
     if objections and combined.verdict == "inconclusive":  # what audits lacked is no question before the model works
         needs = ""
         said = f"It is undecided whether {given.model or 'the model'} uses {attribute or 'a cue'}: {'; '.join(objections)}."
+    uneven = unevenness_of(combined.verdict, attribute, given.voters, given.imbalance, given.commands)
+    known = Known(combined.verdict, attribute, given.voters, uneven, has_decided, objections, given.card, given.commands)
     return Case(
         model=given.model,
         attribute=attribute,
@@ -254,7 +293,11 @@ def _judged(given: _Given) -> Case:
         could_not_look=tuple(f.name for f in given.about if f.verdict == "inconclusive" and not looked(f)),
         companions=tuple(heard.companions),
         among=among_of(given.voters),
-        unevenness=unevenness_of(combined.verdict, attribute, given.voters, given.imbalance, given.commands),
+        unevenness=uneven,
+        answers=answers_of(given.about, attribute),
+        next_step=next_step(known),
+        objections=tuple(objections),
+        card=given.card,
     )
 
 

@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, get_args
 
 from rightreasons.findings import Estimate, Finding, UnevennessKind, Verdict
@@ -93,7 +94,7 @@ def _advice(uneven: Uneven, verdict: Verdict, attribute: str, commands: Commands
     if uneven.kind == "companion":
         return _about_companion(uneven, attribute, commands)
     if uneven.kind == "use":
-        return _about_use(verdict, attribute, commands)
+        return about_use(verdict, attribute, commands)
     if not uneven.present:
         return Advice()
     if uneven.kind == "presentation":
@@ -144,12 +145,13 @@ def _about_companion(uneven: Uneven, attribute: str, commands: Commands) -> Advi
     return Advice()
 
 
-def _about_use(verdict: Verdict, attribute: str, commands: Commands) -> Advice:
+def about_use(verdict: Verdict, attribute: str, commands: Commands) -> Advice:
+    """What to do about an attribute that the model uses."""
     if verdict != "shortcut":
         return Advice()
     return Advice(
-        f"Repair: have the repairs of the last layer tried, which learn where {attribute} says nothing about the label, "
-        "and audit the new model.",
+        f"Repair: have the repairs of the last layer tried, which learn where {attribute or 'the cue'} says nothing about the "
+        "label, and audit the new model.",
         commands.mitigate("auto", attribute),
     )
 
@@ -177,9 +179,23 @@ class Commands:
     @classmethod
     def of(cls, command: str, study: str) -> Commands:
         try:
-            return cls(command, tomllib.loads(study))
+            tables = tomllib.loads(study)
         except tomllib.TOMLDecodeError:
-            return cls(command)
+            tables = {}
+        return cls(command, tables or {"data": _options_of(command)})
+
+    @property
+    def is_of_predictions(self) -> bool:
+        """Whether a table of predictions was audited, and no model."""
+        return "--predictions" in _words(self.asked)
+
+    def check(self, *more: str) -> str:
+        """What is wrong with the table and the model."""
+        return shlex.join(("rightreasons", "check", *self._rows(), *self._model(), *more))
+
+    def anew(self) -> str:
+        """An audit of the rows with a model that is not there yet."""
+        return Commands(study=self.study).audit("--checkpoint", "WEIGHTS")
 
     def audit(self, *more: str) -> str:
         """The audit once more, with further options, which a study.toml takes none of."""
@@ -219,12 +235,35 @@ class Commands:
         return said
 
     def _model(self) -> list[str]:
+        if self.is_of_predictions:
+            return []
         model = _table(self.study, "model")
         said = ["--model", str(model.get("model", "MODEL"))]
         for name in WEIGHTS:
             if isinstance(model.get(name), str | int):
                 said += [f"--{name.replace('_', '-')}", str(model[name])]
         return said
+
+
+def _options_of(command: str) -> dict[str, Any]:
+    """The columns that a command line names, as [data] would; nothing where it is no audit of a table."""
+    words = _words(command)
+    found: dict[str, Any] = {}
+    for option, value in pairwise(words):
+        name = option.removeprefix("--")
+        if name == "attribute":
+            found.setdefault(name, []).append(value)
+        elif option.startswith("--") and name in COLUMNS:
+            found[name] = value
+    return found
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command; none where it cannot be read."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 def _table(tables: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:

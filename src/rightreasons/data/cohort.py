@@ -346,7 +346,7 @@ class Cohort:
         """Subsample to equal (label, attribute) groups.
 
         `within_label` makes the attribute's levels equal within each label and lets the labels keep different sizes.
-        Groups that are empty stop it, because nothing can be balanced against them.
+        An empty group is an error, because nothing can be balanced against it.
         """
         groups = self.group(attribute)
         counts = self.counts(attribute).to_numpy()

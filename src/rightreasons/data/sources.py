@@ -1,4 +1,4 @@
-"""Where a table of images comes from: CSV, Parquet, class folders, a saved Hugging Face dataset."""
+"""Where a table of images comes from: CSV, Parquet, Excel, class folders, a saved Hugging Face dataset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import csv
 import io
 import json
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,10 @@ def _read_source(path: Path, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     if suffix == ".parquet":
         frame, stored = _read_parquet(path)
         return frame, located if stored is None else _stored(stored, schema, path)
+    if suffix == ".xlsx":
+        return _read_excel(path, schema), located
     if suffix not in {".csv", ".tsv", ".txt"}:
-        raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv or .parquet expected")
+        raise DataError(f"{path} is not a manifest that can be read: .csv, .tsv, .parquet or .xlsx expected")
     return _read_csv(path, "\t" if suffix == ".tsv" else ",", schema), located
 
 
@@ -67,6 +71,38 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, bytes | None]:
     if len(set(arrow.column_names)) < len(arrow.column_names):
         raise DataError(f"{path} has two columns with the same name: {', '.join(arrow.column_names)}")
     return arrow.to_pandas(integer_object_nulls=True), (arrow.schema.metadata or {}).get(SCHEMA)
+
+
+def _read_excel(path: Path, schema: Schema) -> pd.DataFrame:
+    """The only sheet of a workbook that has anything on it; its cells as they would stand in a CSV file."""
+    try:
+        import openpyxl
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{path} is an Excel file: pip install rightreasons[excel] to read it, or save it as CSV in UTF-8"
+        ) from error
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except (openpyxl.utils.exceptions.InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise DataError(f"{path} cannot be read as an Excel file: {' '.join(str(error).split())}") from error
+    with closing(book):
+        sheets = {
+            sheet.title: [row for row in sheet.values if any(cell is not None for cell in row)] for sheet in book.worksheets
+        }
+    filled = {name: rows for name, rows in sheets.items() if rows}
+    if len(filled) != 1:
+        found = "no sheet with cells" if not filled else f"{len(filled)} sheets with cells ({', '.join(filled)})"
+        raise DataError(f"{path} has {found}, and one is expected: save the one that is meant as CSV in UTF-8")
+    (rows,) = filled.values()
+    names = ["" if cell is None else str(cell) for cell in rows[0]]
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path} has two columns of the name {twice[0]!r}: which is meant? Rename or remove one")
+    frame = pd.DataFrame({name: [row[k] for row in rows[1:]] for k, name in enumerate(names) if name})
+    as_text = {column for column in schema.text_columns().values() if column}
+    for name in frame.columns.intersection(list(as_text)):
+        frame[name] = frame[name].map(lambda cell: None if cell is None else text(cell))
+    return frame
 
 
 def _read_csv(path: Path, separator: str, schema: Schema) -> pd.DataFrame:

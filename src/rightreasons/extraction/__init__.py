@@ -84,14 +84,15 @@ def extract(  # noqa: PLR0913  each keyword is a documented setting
 
 def refuse_ragged_chunks(batch: int, chunk: int) -> None:
     """Refuse batches that do not fill a chunk: the last bits of the numbers of a smaller one differ."""
-    if chunk % batch:
-        below = max(n for n in range(1, batch + 1) if chunk % n == 0)
-        above = min(n for n in range(batch, chunk + 1) if chunk % n == 0) if batch < chunk else chunk
-        nearest = f"{below} or {above}" if below != above else f"{below}"
-        raise SettingError(
-            f"batch is {batch}, and {chunk} rows of a chunk are no whole number of such batches: give {nearest}, because ragged "
-            "batches would change the last bits of a resumed extraction"
-        )
+    if chunk % batch == 0:
+        return
+    fitting = [n for n in range(1, chunk + 1) if chunk % n == 0]
+    smaller, larger = [n for n in fitting if n < batch], [n for n in fitting if n > batch]
+    nearest = " or ".join(map(str, [*smaller[-1:], *larger[:1]]))
+    raise SettingError(
+        f"batch is {batch}, and the {chunk} rows of a chunk are not a whole number of such batches: give {nearest}, because an "
+        "incomplete batch would change the last bits of an extraction that is resumed"
+    )
 
 
 def read(

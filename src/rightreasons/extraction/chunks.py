@@ -1,4 +1,4 @@
-"""The arrays of one cohort, chunk by chunk: what is there is not made again, and all that is missing shares one forward pass."""
+"""The arrays of one cohort, chunk by chunk: what exists is not made again, and everything missing shares one forward pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class CohortArrays:
-    """One cohort of the evidence of one model, how each of its arrays is made, and what has been begun of the unfinished ones."""
+    """One cohort of one model's evidence, how each of its arrays is made, and which chunks of unfinished ones exist."""
 
     classifier: Classifier
     evidence: Evidence
@@ -61,7 +61,7 @@ def is_late(arrays: Mapping[str, Maker], array: str) -> bool:
 
 
 def _fitted(maker: Maker, evidence: Evidence) -> Maker:
-    """One that is made from whole arrays, with these at hand."""
+    """A maker that needs whole arrays, once these exist."""
     if maker.fit is None:
         return maker
     return replace(maker, make=maker.fit(evidence), fit=None)
@@ -166,13 +166,13 @@ class _Making:
 
 def _columns(arrays: Mapping[str, Maker], array: str, evidence: Evidence, cohort: Cohort) -> list[str]:
     """Columns that an array is tied to, through the arrays of the same cohort that it reads too."""
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for column in arrays[array].reads:
-        found.setdefault(_target(evidence, cohort) if column == "label" else column)
+        columns.setdefault(_target(evidence, cohort) if column == "label" else column)
     for other in arrays[array].arrays:
         if "/" not in other:
-            found |= dict.fromkeys(_columns(arrays, other, evidence, cohort))
-    return list(found)
+            columns |= dict.fromkeys(_columns(arrays, other, evidence, cohort))
+    return list(columns)
 
 
 def _read_by(makers: Mapping[str, Maker]) -> list[str]:
@@ -185,7 +185,7 @@ def _notes(array: zarr.Array) -> dict[str, Any]:
 
 
 def _target(evidence: Evidence, cohort: Cohort) -> str:
-    """The part of the cohort that the model's label is."""
+    """The column of the cohort that the model predicts."""
     target = evidence.card.target
     return target if target and target != cohort.label_name else "label"
 

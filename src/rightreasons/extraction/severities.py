@@ -307,10 +307,10 @@ def _picture(x: torch.Tensor) -> np.ndarray:
 def _masks(rows: Cohort, classifier: Classifier) -> np.ndarray:
     if rows.mask is None:
         raise DataError("these rows have no masks")
-    found = []
+    masks = []
     for m in rows.mask:
-        found.append(images.load_mask(m, classifier.geometry, root=rows.root) if m else np.ones(classifier.geometry.size, bool))
-    return np.stack(found)
+        masks.append(images.load_mask(m, classifier.geometry, root=rows.root) if m else np.ones(classifier.geometry.size, bool))
+    return np.stack(masks)
 
 
 def _validation(cohort: Cohort, most: int) -> Cohort:
@@ -329,7 +329,7 @@ def _validation(cohort: Cohort, most: int) -> Cohort:
 
 
 def _same(stored: Severities, asked: Severities, path: str | Path) -> Severities:
-    """The stored severities; refused where they were calibrated otherwise."""
+    """The stored severities; refused where they were calibrated with other settings."""
     for what in ("baseline", "reference", "cohort", "tolerance", "references"):
         if getattr(stored, what) != getattr(asked, what):
             raise SettingError(

@@ -118,7 +118,7 @@ def _steps_to(
 
 
 def refuse_other_classes(classifier: Classifier, named: Mapping[str, Cohort]) -> None:
-    """Label values that no output stands for are an error now, and not after hours of forward passes."""
+    """Refuse label values that no output stands for now, and not after hours of forward passes."""
     target = str(classifier.card.get("target") or "")
     for cohort in named.values():
         if target and target != cohort.label_name:

@@ -41,9 +41,10 @@ Standing: TypeAlias = Literal["vote", "guard", "intervention"]
 UnevennessKind: TypeAlias = Literal["prevalence", "presentation", "annotation", "companion", "use"]
 
 __all__ = [
-    "BACKGROUND_PIXELS", "CIRCUMSTANCES", "MAX_PICTURES", "PICTURE_PIXELS", "ROWS", "Band", "Bars", "Cell", "Check", "Curve",
-    "Curves", "Estimate", "Exhibit", "Finding", "Gallery", "Heatmap", "Lack", "Picture", "Row", "Scatter", "Standing", "Table",
-    "Unevenness", "Verdict", "WithLimits", "as_line", "as_xml", "file_name", "not_run", "plain", "png", "versions",
+    "BACKGROUND_PIXELS", "CIRCUMSTANCES", "MAX_PICTURES", "PICTURE_PIXELS", "ROWS", "Answers", "Band", "Bars", "Cell",
+    "Check", "Contrast", "Curve", "Curves", "Estimate", "Exhibit", "Finding", "Gallery", "GroupShare", "Heatmap", "Lack",
+    "Picture", "Row", "Scatter", "Share", "ShownRow", "Standing", "Table", "Unevenness", "Verdict", "WithLimits", "as_line",
+    "as_xml", "file_name", "not_run", "plain", "png", "versions",
 ]  # fmt: skip
 
 
@@ -184,6 +185,92 @@ class Unevenness(_Data):
     estimate: Estimate
     present: bool | None
     companion: str = ""
+
+
+# -------------------------------------------------------------------------------------------------------- answers at a glance
+
+
+class Share(_Data):
+    """A share of `n` rows, from 0 to 1 (a difference of two from -1), with its limits."""
+
+    value: Number
+    low: Number = None
+    high: Number = None
+    n: Annotated[int, Field(ge=0)]
+
+
+class Contrast(_Data):
+    """How often rows of one label get one answer with a value of the attribute, and how often with its other values.
+
+    Parameters
+    ----------
+    label, answer : the true label of these rows, and another one that is answered
+    value : of the attribute
+    other : the other value, where there are two; empty where there are more
+    level : coverage of the limits
+    of : among how many such contrasts this one was chosen; the limits of the difference hold for all of them together
+    """
+
+    label: Text
+    answer: Text
+    value: Text
+    other: Text = ""
+    share: Share
+    share_of_other: Share
+    difference: Share
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    of: Annotated[int, Field(ge=1)] = 1
+
+
+class GroupShare(_Data):
+    """How many answers are right among rows of one label and one value; `value` is empty without an attribute."""
+
+    label: Text
+    value: Text = ""
+    right: Share
+
+
+class ShownRow(_Data):
+    """One test row to look at; `png` as in a `Picture`, or None where the row has no picture."""
+
+    id: Text
+    label: Text
+    value: Text = ""
+    answer: Text
+    probability: Number = None
+    png: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encode(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("png") is not None:
+            return {**given, "png": png(given["png"], PICTURE_PIXELS)}
+        return given
+
+
+class Answers(_Data):
+    """What a page shows first: the answers in plain numbers, and test rows to see for oneself.
+
+    Parameters
+    ----------
+    noun : what a row is: images, rows or cases
+    right : how many answers are right, of all rows
+    no_contrast : why there is none
+    kind : what `rows` are: rows whose attribute and not whose label was followed, other errors, or the least sure answers
+    found, among : how many rows are of that kind, and among how many they could be
+    """
+
+    noun: Literal["images", "rows", "cases"]
+    label_name: Text
+    attribute: Text = ""
+    right: Share
+    contrast: Contrast | None = None
+    no_contrast: str = ""
+    groups: tuple[GroupShare, ...] = ()
+    kind: Literal["followed", "errors", "unsure"] = "followed"
+    found: Annotated[int, Field(ge=0)] = 0
+    among: Annotated[int, Field(ge=0)] = 0
+    rows: tuple[ShownRow, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------------------- exhibits
@@ -574,6 +661,7 @@ class Finding(_Data):
         attribute that goes with the label's look; any other verdict is a `vote`
     alike : findings with the same word measure nearly the same number and share one vote
     unevenness : which kinds of unevenness it measured
+    answers : the answers at a glance, of an audit that describes them
     versions, seconds, created : circumstances of the run, which are no part of its file
     """
 
@@ -601,6 +689,7 @@ class Finding(_Data):
     standing: Standing = "vote"
     alike: str = ""
     unevenness: tuple[Unevenness, ...] = ()
+    answers: Answers | None = None
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     SUFFIX: ClassVar[str] = ".json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import nn
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, ModelError
 from rightreasons.extraction import read
+from rightreasons.families import without
 from rightreasons.head import Head, Layer
 from rightreasons.models.classifier import Classifier
 from rightreasons.models.forward import layer
-from rightreasons.models.grouped_rows import Rows, audit_half, grouped
+from rightreasons.models.grouped_rows import Rows, Select, audit_half, completed, every_group, grouped, labelled, selection
 from rightreasons.models.head_layers import is_linear, read_layers
 
 MOST_STEPS = 2_000
@@ -36,14 +38,78 @@ def held_out(classifier: Classifier, cohort: Cohort, rng: np.random.Generator, a
     return rows
 
 
+@dataclass(frozen=True, eq=False)
+class Refitting:
+    """What a last layer is fitted on, and what chooses among several.
+
+    Attributes
+    ----------
+    fit, val : held-out rows, and the val rows
+    features, val_features : (n, d) of both, float64
+    by : what is scored on the val rows
+    """
+
+    classifier: Classifier
+    fit: Rows
+    val: Rows
+    features: np.ndarray
+    val_features: np.ndarray
+    by: Select
+
+    @classmethod
+    def begin(
+        cls,
+        classifier: Classifier,
+        cohort: Cohort,
+        rng: np.random.Generator,
+        attribute: str | None,
+        reading: Mapping[str, Any],
+        smallest: tuple[str, int] | None = None,
+    ) -> Refitting:
+        """Rows and their features.
+
+        Parameters
+        ----------
+        reading : keywords of `extraction.read`
+        smallest : name of a mitigation that needs so many rows of every group
+        """
+        cohort = completed(cohort, rng)
+        fit = held_out(classifier, cohort, rng, attribute)
+        if smallest is not None:
+            mitigation, least = smallest
+            every_group(fit, least, mitigation)
+        val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)
+        reading = without(reading, ("folder",))
+        features, val_features = (_features(classifier, rows, reading) for rows in (fit, val))
+        return cls(classifier, fit, val, features, val_features, by)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """(n, d') what the last linear layer reads of the rows to fit it on."""
+        return last_inputs(self.classifier, self.features)
+
+    @property
+    def val_inputs(self) -> np.ndarray:
+        return last_inputs(self.classifier, self.val_features)
+
+    @property
+    def used(self) -> list[Any]:
+        """Ids of all rows that the new layer has seen."""
+        return [*self.fit.cohort.id, *self.val.cohort.id]
+
+
+def smallest_of_the_best(scores: Mapping[float, float]) -> float:
+    """The penalty with the best score; of equally good ones the smallest."""
+    return max(scores, key=lambda c: (scores[c], -c))
+
+
 def standard(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (d,) of inputs (n, d); the deviation of a constant one is 1."""
     mean, std = z.mean(axis=0), z.std(axis=0)
     return mean, np.where(std > 1e-8 * np.maximum(1.0, np.abs(mean)), std, 1.0)
 
 
-def read_features(classifier: Classifier, rows: Rows, reading: Mapping[str, Any]) -> np.ndarray:
-    """(n, d) features of rows, float64; `reading` are keywords of `extraction.read`."""
+def _features(classifier: Classifier, rows: Rows, reading: Mapping[str, Any]) -> np.ndarray:
     return read(classifier, rows.cohort, ("features",), **reading)["features"].astype(np.float64)
 
 

@@ -56,7 +56,7 @@ class Running:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Of functions that run the network."""
+        """As keywords of functions that run the network."""
         return {"device": self.device, "threads": self.threads, "workers": self.workers, "cache": self.cache}
 
     def on_threads(self) -> AbstractContextManager[None]:
@@ -147,15 +147,15 @@ def finish(
     tried: list[dict[str, Any]] = []
     best: Candidate | None = None
     for model, made_by in candidates:
-        found = {**made_by, **scores(start, model)}
-        tried.append(found)
-        does_the_task = found["task_accuracy"] >= before["task_accuracy"] - keep
+        candidate = {**made_by, **scores(start, model)}
+        tried.append(candidate)
+        does_the_task = candidate["task_accuracy"] >= before["task_accuracy"] - keep
         if (
             does_the_task
-            and (by == "accuracy" or found[by] >= before[by])
-            and (best is None or _rank(found, by) > _rank(best[1], by))
+            and (by == "accuracy" or candidate[by] >= before[by])
+            and (best is None or _rank(candidate, by) > _rank(best[1], by))
         ):
-            best = (model, found)
+            best = (model, candidate)
     chosen: dict[str, Any] = {"before": before, "tried": tried, "too_few_validation_rows": _uncounted(start), **told}
     if best is None:
         chosen["unchanged"] = (
@@ -163,11 +163,11 @@ def finish(
             f"{f' and validation WGA at {before[by]:.3f} or above' if by == 'wga' else ''}: the model is as it was given"
         )
     if best is None:
-        model, found = (start.classifier.copy(), before)
+        model, candidate = (start.classifier.copy(), before)
     else:
-        model, found = best
+        model, candidate = best
     fitted = {*start.rows.cohort.id, *start.val.cohort.id}
-    chosen = {**found, **chosen}
+    chosen = {**candidate, **chosen}
     return handed_on(model, start.classifier, regime, settings, selected=start.by, fitted=fitted, chosen=chosen, seed=start.seed)
 
 
@@ -222,7 +222,7 @@ def remembered(folder: Path | None, name: str, key: str, make: Callable[[], dict
 
 
 def _validation(classifier: Classifier, cohort: Cohort, attribute: str) -> tuple[Rows, Select]:
-    """The validation rows, and what selects on them: accuracy where they do not know the attribute."""
+    """The validation rows, and what selects on them: accuracy where they lack the attribute."""
     rows = cohort.on("val")
     if rows.complete(attribute).any():
         return grouped(classifier, rows, attribute), selection(classifier, cohort, attribute)
@@ -231,7 +231,7 @@ def _validation(classifier: Classifier, cohort: Cohort, attribute: str) -> tuple
 
 
 def _uncounted(start: Start) -> list[str]:
-    """Groups that have too few validation rows for WGA: the selection knows nothing of them."""
+    """Groups that have too few validation rows for WGA, so that selection ignores them."""
     if start.val.a is None:
         return []
     size = np.bincount(start.val.group, minlength=start.val.C * start.val.A)

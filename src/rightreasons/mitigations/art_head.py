@@ -18,12 +18,12 @@ import numpy as np
 from rightreasons.audits.art import Directions, find, gate, restore
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
-from rightreasons.families import with_settings, without
+from rightreasons.families import with_settings
 from rightreasons.head import Head
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._last_layer import held_out, l2_heads, last_inputs, read_features, with_last_layer
+from rightreasons.mitigations._last_layer import Refitting, l2_heads, last_inputs, with_last_layer
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Rows, Select, completed, labelled, score, selection
+from rightreasons.models.grouped_rows import Rows, Select, score
 from rightreasons.models.training_keywords import Places, runs
 from rightreasons.stats.restoration import halves
 
@@ -58,19 +58,16 @@ class Settings:
 def mitigate(
     classifier: Classifier, cohort: Cohort, *, rng: np.random.Generator, settings: Settings, **places: Unpack[Places]
 ) -> Classifier:
-    """The classifier with its last linear layer fitted anew. `folder` is not used: nothing here is long."""
+    """The classifier with its last linear layer fitted anew. `folder` is not used: nothing takes long."""
     s = settings
     if not len(s.C) or not all(0 < c < np.inf for c in s.C) or not 0 < s.beta < np.inf:
         raise SettingError(f"C={list(s.C)} and beta={s.beta}: give penalties and a strength above 0")
-    cohort = completed(cohort, rng)
-    fit = held_out(classifier, cohort, rng, s.attribute)
-    val, by = labelled(classifier, cohort.on("val"), s.attribute), selection(classifier, cohort, s.attribute)
-    reading = {"batch": s.batch, **without(places, ("folder",))}
-    z, z_val = read_features(classifier, fit, reading), read_features(classifier, val, reading)
+    rows = Refitting.begin(classifier, cohort, rng, s.attribute, {"batch": s.batch, **places})
+    fit, val, z, z_val, by = rows.fit, rows.val, rows.features, rows.val_features, rows.by
     directions = open_directions(fit, z, rng, rho=s.rho, tau=s.tau, n_min=s.n_min)
     penalties = sorted(map(float, s.C))
     judged = Judged(classifier, val, z_val, restore(z_val, val.y, directions, s.beta), by)
-    clean = last_inputs(classifier, z)
+    clean = rows.inputs
     both = np.concatenate([clean, last_inputs(classifier, restore(z, fit.y, directions, s.beta))])
     chosen = judged.best(l2_heads(both, np.concatenate([fit.y, fit.y]), penalties, fit.C))
     control = judged.best(l2_heads(clean, fit.y, penalties, fit.C))
@@ -81,7 +78,7 @@ def mitigate(
         "art_head",
         card_settings(**vars(settings)),
         selected=by,
-        fitted=[*fit.cohort.id, *val.cohort.id],
+        fitted=rows.used,
         chosen={
             "C": chosen.C,
             by: chosen.score,

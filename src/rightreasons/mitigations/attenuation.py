@@ -30,7 +30,7 @@ from rightreasons.models.grouped_rows import Rows, completed, every_group, group
 from rightreasons.models.training_keywords import Places, runs
 from rightreasons.partitions import grid
 from rightreasons.progress import track
-from rightreasons.remedy import WORST, Comparison, Pair, compare
+from rightreasons.remedy import WORST, Comparison, Pair, Words, compare
 from rightreasons.stats.contributions import rcs_star as contrast
 from rightreasons.stats.contributions import shortcut_map
 from rightreasons.stats.groups import SMALLEST_GROUP
@@ -241,7 +241,7 @@ class _Seen:
     head : from the pooled places to the logits
     space : shape of the map, P places
     before : (n, C) logits of the model as it is
-    found : region values (R,) by the rows that they come from
+    maps : region values (R,) by the rows that they come from and the form
     """
 
     ranks: dict[str, list[np.ndarray]]
@@ -250,7 +250,7 @@ class _Seen:
     head: Head | np.ndarray
     space: tuple[int, ...]
     before: np.ndarray
-    found: dict[tuple[bytes, str], np.ndarray] = field(default_factory=dict)
+    maps: dict[tuple[bytes, str], np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -309,13 +309,13 @@ class _Seen:
     def map(self, rows: np.ndarray, form: str, move: np.ndarray | None) -> np.ndarray:
         """(*space) the map of some rows at the resolution of the features; `move` gives the region that each value goes to."""
         key = (rows.tobytes(), form)
-        if key not in self.found:  # every random map of a fold moves the same values
+        if key not in self.maps:  # every random map of a fold moves the same values
             profiles = {}
             for role, ranks_of_seeds in self.ranks.items():
                 profiles[role] = np.mean([profile(ranks[rows]) for ranks in ranks_of_seeds], axis=0)
             formula = shortcut_map if form == "quadrant" else contrast
-            self.found[key] = formula(profiles["test"], profiles["baseline"], profiles["attribute"])
-        values = self.found[key]
+            self.maps[key] = formula(profiles["test"], profiles["baseline"], profiles["attribute"])
+        values = self.maps[key]
         if move is not None:
             moved = np.empty_like(values)
             moved[move] = values
@@ -436,14 +436,14 @@ def _out_of_fold(
 
 
 def _compare(rows: Rows, seen: _Seen, after: np.ndarray, rng: np.random.Generator, B: int) -> Comparison:
+    classes, levels = rows.names
     pair = Pair(
         rows.y,
         seen.before.argmax(axis=1),
         after.argmax(axis=1),
         rows.a,
         subject=rows.cohort.subject,
-        names=rows.names,
-        columns=(rows.cohort.label_name, rows.attribute),
+        words=Words(rows.cohort.label_name, rows.attribute, classes, levels),
     )
     return compare(pair, rng=rng, rows="audit rows, each judged by what the other folds chose", B=B)
 

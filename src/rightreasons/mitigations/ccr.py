@@ -82,14 +82,17 @@ class Settings:
 
     def candidates(self) -> list[float]:
         """Strengths to try, the largest first."""
-        found = sorted(map(float, self.strengths if self.strength is None else [self.strength]), reverse=True)
-        if not found or min(*found, self.representation, self.prediction, self.sensitivity, self.margin) < 0:
+        given = self.strengths
+        if self.strength is not None:
+            given = (self.strength,)
+        candidates = sorted(map(float, given), reverse=True)
+        if not candidates or min(*candidates, self.representation, self.prediction, self.sensitivity, self.margin) < 0:
             raise SettingError(
                 f"strength={self.strength}, strengths={list(self.strengths)}, representation={self.representation}, "
                 f"prediction={self.prediction}, sensitivity={self.sensitivity}, margin={self.margin}: give numbers of at least "
                 "0, and one strength or more"
             )
-        return found
+        return candidates
 
 
 @with_settings(Settings)
@@ -258,7 +261,7 @@ class Consistency(nn.Module):
         self.moved[which] = RECENT * now + (1 - RECENT) * self.moved[which]
 
     def draw(self, generator: torch.Generator) -> int:
-        """The nuisance operator of a step; before an operator is known it counts as one that moves everything."""
+        """The nuisance operator of a step; an operator that was never drawn counts as one that moves everything."""
         if self.focus:
             weight = self.moved + LEAST * self.moved.sum() / len(self.moved)
         else:

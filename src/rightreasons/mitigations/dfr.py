@@ -16,12 +16,11 @@ from sklearn.linear_model import LogisticRegression
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
-from rightreasons.families import without
 from rightreasons.head import Head, Layer
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._last_layer import held_out, last_inputs, read_features, standard, with_last_layer
+from rightreasons.mitigations._last_layer import Refitting, smallest_of_the_best, standard, with_last_layer
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import completed, every_group, labelled, score, selection
+from rightreasons.models.grouped_rows import score
 from rightreasons.models.training_keywords import Places, runs
 
 STARTS = "model"
@@ -50,26 +49,20 @@ def mitigate(
     C : inverse penalties to choose from, scikit-learn's: `sum |w| + C · sum of losses`. Of equally good ones the smallest.
     refits : balanced subsamples whose fits are averaged
     batch : images at a time when features are read
-    folder : not used, nothing here is long
+    folder : not used: nothing here takes long enough to be resumed
     """
     settings = card_settings(attribute=attribute, C=C, refits=refits, batch=batch)
     if not len(C) or not all(0 < c < np.inf for c in C) or refits < 1:
         raise SettingError(f"C={list(C)} and refits={refits}: give penalties above 0, and at least one refit")
-    cohort = completed(cohort, rng)
-    fit = held_out(classifier, cohort, rng, attribute)
-    every_group(fit, LEAST, "dfr")
-    val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)
-
-    reading = {"batch": batch, **without(places, ("folder",))}
-    z = last_inputs(classifier, read_features(classifier, fit, reading))
-    z_val = last_inputs(classifier, read_features(classifier, val, reading))
+    rows = Refitting.begin(classifier, cohort, rng, attribute, {"batch": batch, **places}, smallest=("dfr", LEAST))
+    fit, by, z, z_val = rows.fit, rows.by, rows.inputs, rows.val_inputs
     mean, std = standard(z)
     counts = balanced_counts(fit.group, refits, rng)
     ascending = sorted(map(float, C))
     fits = l1_fits((z - mean) / std, fit.y, counts, ascending, fit.C, rng)
     heads = {c: each.mean() for c, each in zip(ascending, fits, strict=True)}
-    scores = {c: score(val, (z_val - mean) / std @ head.weight.T + head.bias, by) for c, head in heads.items()}
-    best = max(scores, key=lambda c: (scores[c], -c))
+    scores = {c: score(rows.val, (z_val - mean) / std @ head.weight.T + head.bias, by) for c, head in heads.items()}
+    best = smallest_of_the_best(scores)
     last = Head((Layer("linear", {"weight": heads[best].weight, "bias": heads[best].bias}),)).fold(mean, std)
     return handed_on(
         with_last_layer(classifier, last.weight, last.bias),
@@ -77,7 +70,7 @@ def mitigate(
         "dfr",
         settings,
         selected=by,
-        fitted=[*fit.cohort.id, *val.cohort.id],
+        fitted=rows.used,
         chosen={
             "C": best,
             by: scores[best],

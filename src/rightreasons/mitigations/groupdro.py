@@ -9,7 +9,7 @@ and above in all 10 with every row once an epoch, which is the default.
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -79,11 +79,12 @@ def mitigate(  # noqa: PLR0913  each keyword is a documented setting
         attribute=attribute, stop_on=by, seed=seed, regime="groupdro", **training,
     )  # fmt: skip
     groups = np.flatnonzero(size).tolist()
-    chosen = {
-        "group weights": {rows.name(g): round(float(objective.q[g]), 6) for g in groups},
-        "group weights by epoch": {rows.name(g): [round(q[g], 4) for q in objective.path] for g in groups},
-        "share of rows": {rows.name(g): round(float(size[g] / size.sum()), 6) for g in groups},
-    }
+    chosen: dict[str, dict[str, Any]] = {"group weights": {}, "group weights by epoch": {}, "share of rows": {}}
+    for g in groups:
+        name = rows.name(g)
+        chosen["group weights"][name] = round(float(objective.q[g]), 6)
+        chosen["group weights by epoch"][name] = [round(q[g], 4) for q in objective.path]
+        chosen["share of rows"][name] = round(float(size[g] / size.sum()), 6)
     return handed_on(new, classifier, "groupdro", settings, selected=by, keeps=False, chosen=chosen)
 
 
@@ -123,7 +124,7 @@ class WorstGroups(nn.Module):
 
     @property
     def path(self) -> list[list[float]]:
-        """Q at the end of every epoch."""
+        """The groups' weights q at the end of every epoch."""
         return self._path
 
     def get_extra_state(self) -> Tensor:

@@ -13,11 +13,10 @@ import numpy as np
 
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import DataError, SettingError
-from rightreasons.families import without
 from rightreasons.mitigations import card_settings, handed_on
-from rightreasons.mitigations._last_layer import held_out, l2_heads, last_inputs, read_features, with_last_layer
+from rightreasons.mitigations._last_layer import Refitting, l2_heads, smallest_of_the_best, with_last_layer
 from rightreasons.models.classifier import Classifier
-from rightreasons.models.grouped_rows import Rows, completed, every_group, labelled, score, selection
+from rightreasons.models.grouped_rows import Rows, score
 from rightreasons.models.training_keywords import Places, runs
 from rightreasons.stats.refit import raked_weights
 
@@ -47,30 +46,24 @@ def mitigate(
     others : make the label independent of the table's other attributes too, those with values that are known in all rows
     C : inverse l2 penalties to choose from; of equally good ones the smallest
     batch : images at a time when features are read
-    folder : not used, nothing here is long
+    folder : not used: nothing here takes long enough to be resumed
     """
     if not len(C) or not all(0 < c < np.inf for c in C):
         raise SettingError(f"C={list(C)}: give penalties above 0")
     settings = card_settings(attribute=attribute, others=others, C=C, batch=batch)
-    cohort = completed(cohort, rng)
-    fit = held_out(classifier, cohort, rng, attribute)
-    every_group(fit, LEAST, "refit")
-    val, by = labelled(classifier, cohort.on("val"), attribute), selection(classifier, cohort, attribute)
-
-    reading = {"batch": batch, **without(places, ("folder",))}
-    z = last_inputs(classifier, read_features(classifier, fit, reading))
-    z_val = last_inputs(classifier, read_features(classifier, val, reading))
+    rows = Refitting.begin(classifier, cohort, rng, attribute, {"batch": batch, **places}, smallest=("refit", LEAST))
+    fit, by, z_val = rows.fit, rows.by, rows.val_inputs
     names, weight = independent_weights(fit, others)
-    heads = l2_heads(z, fit.y, sorted(map(float, C)), fit.C, weight)
-    scores = {c: score(val, head(z_val), by) for c, head in heads.items()}
-    best = max(scores, key=lambda c: (scores[c], -c))
+    heads = l2_heads(rows.inputs, fit.y, sorted(map(float, C)), fit.C, weight)
+    scores = {c: score(rows.val, head(z_val), by) for c, head in heads.items()}
+    best = smallest_of_the_best(scores)
     return handed_on(
         with_last_layer(classifier, heads[best].weight, heads[best].bias),
         classifier,
         "refit",
         settings,
         selected=by,
-        fitted=[*fit.cohort.id, *val.cohort.id],
+        fitted=rows.used,
         chosen={
             "C": best,
             by: scores[best],

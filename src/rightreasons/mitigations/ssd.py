@@ -168,7 +168,7 @@ def _at_once(network: _Read) -> RowGradients:
 
     every = vmap(of_one, in_dims=(None, 0, 0, 0))
 
-    def found(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def gradients_of(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         try:
             with sdpa_kernel(SDPBackend.MATH):  # the other kinds of attention have no batched gradients
                 return every(weights, x, y, a)
@@ -178,7 +178,7 @@ def _at_once(network: _Read) -> RowGradients:
                 "give chunk=1, which goes row by row"
             ) from error
 
-    return found
+    return gradients_of
 
 
 def _row_after_row(network: _Read) -> RowGradients:
@@ -187,7 +187,7 @@ def _row_after_row(network: _Read) -> RowGradients:
         pairs = zip(weights.items(), gradients, strict=True)
         return {name: (torch.zeros_like(weight) if own is None else own)[None] for (name, weight), own in pairs}
 
-    def found(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def gradients_of(weights: dict[str, Tensor], x: Tensor, y: Tensor, a: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         own = dict(network.named_parameters())
         named = {name: own[name] for name in weights}
         task, association = network(x, y, a)[:, 0]
@@ -195,4 +195,4 @@ def _row_after_row(network: _Read) -> RowGradients:
         of_association = torch.autograd.grad(association, list(named.values()), retain_graph=True, allow_unused=True)
         return with_zeros(of_task, named), with_zeros(of_association, named)
 
-    return found
+    return gradients_of

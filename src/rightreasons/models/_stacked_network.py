@@ -119,7 +119,7 @@ def put(state: Mapping[str, Tensor], classifier: Classifier, objective: Objectiv
 
 
 def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
-    """Why this network and objective cannot be stacked, found by trying once; empty if they can."""
+    """Why this network and objective cannot be stacked, learnt from one trial; empty if they can."""
     random = [f"{name} (p = {p:g})" for name, p in _random_layers(classifier.module) if p > 0]
     if random:
         return (
@@ -152,21 +152,21 @@ def why_not(classifier: Classifier, objective: Objective, seen: Seen) -> str:
 
 def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] | list[list[float]]]:
     """The numbers, or lists of numbers, that differ between objectives of one kind: name → one value for each model."""
-    first = objectives[0]
-    held = [_held(objective) for objective in objectives]
-    kinds = {(type(o), o.func if isinstance(o, partial) else None) for o in objectives}
-    alike = len(kinds) == 1 and all(h.keys() == held[0].keys() for h in held)
-    if not alike or (not held[0] and any(o is not first and not isinstance(o, nn.Module | partial) for o in objectives)):
-        raise SettingError("models that train as one need objectives that are the same function, or of the same class")
+    first, *others = objectives
+    held = _held(first)
+    held_by_others = [_held(objective) for objective in others]
+    for other, of_other in zip(others, held_by_others, strict=True):
+        if not _is_same_kind(first, other) or of_other.keys() != held.keys():
+            raise SettingError("models that train as one need objectives that are the same function, or of the same class")
     differing: dict[str, list[float] | list[list[float]]] = {}
-    for name, value in held[0].items():
-        values = [h[name] for h in held]
-        if all(_equal(v, value) for v in values):
+    for name, value in held.items():
+        values = [value, *(of_other[name] for of_other in held_by_others)]
+        if all(_equal(other, value) for other in values):
             continue
         if all(map(_is_number, values)):
-            differing[name] = [float(v) for v in values]
-        elif all(isinstance(v, list) and len(v) == len(value) and all(map(_is_number, v)) for v in values):
-            differing[name] = [list(map(float, v)) for v in values]
+            differing[name] = list(map(float, values))
+        elif all(_is_list_of_numbers(other, like=value) for other in values):
+            differing[name] = [list(map(float, numbers)) for numbers in values]
         else:
             raise SettingError(
                 f"the objectives of models that train as one may differ in numbers only, and they differ in {name!r}"
@@ -174,8 +174,22 @@ def differing_numbers(objectives: Sequence[Objective]) -> dict[str, list[float] 
     return differing
 
 
+def _is_same_kind(first: Objective, other: Objective) -> bool:
+    """Whether two objectives are one function, or of one class (`functools.partial`: of one function)."""
+    if type(first) is not type(other):
+        return False
+    if isinstance(first, partial) and isinstance(other, partial):
+        return bool(first.func == other.func)
+    return bool(first is other or isinstance(first, nn.Module) or _held(first))
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list_of_numbers(value: Any, like: Any) -> bool:
+    """Whether it is a list of as many numbers as the list `like`."""
+    return isinstance(value, list) and isinstance(like, list) and len(value) == len(like) and all(map(_is_number, value))
 
 
 class _Whole(nn.Module):
@@ -194,7 +208,7 @@ class _Whole(nn.Module):
 
 
 class _Absent:
-    """Rows differ between seeds, and random draws between models: an objective that reads them cannot be stacked."""
+    """Stands in for what differs between models (rows, random draws): an objective that reads it cannot be stacked."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -126,7 +126,7 @@ def is_small(classifier: Classifier) -> bool:
 def _loop(group: _Group, folder: Path | None) -> None:
     first = group.members[0]
     what = f"train {len(group.members)} models as one: {first.classifier.name} ({first.settings.regime})"
-    with Meter(what, first.settings.epochs * group.steps, group.epoch * group.steps) as meter:
+    with Meter(what, first.settings.epochs * group.steps, group.epoch * group.steps, may_end_early=True) as meter:
         while group.grid.size:
             started = time.perf_counter()
             losses = _epoch(group, meter)
@@ -231,7 +231,7 @@ def _divergence(losses: np.ndarray, logits: np.ndarray, epoch: int, settings: Se
 
 
 def _going_on(group: _Group) -> tuple[np.ndarray, np.ndarray]:
-    """Seeds and settings of the grid with a model that is not over; one that is over is only computed to fill the grid."""
+    """Rows and columns of the grid in which some model still trains; a finished model among them only fills the grid."""
     over = group.for_each(lambda member: member.is_over(group.epoch))
     return np.flatnonzero(~over.all(axis=1)), np.flatnonzero(~over.all(axis=0))
 

@@ -622,22 +622,26 @@ def _output(output: int | str | None, width: int, labels: Sequence[Any] | None, 
 def _classes(
     classes: Sequence[Any] | None, labels: Sequence[Any] | None, width: int, output: int | None, name: str
 ) -> tuple[Any, ...]:
-    C = 2 if output is not None or width == 1 else width
+    is_one_logit = output is not None or width == 1
+    C = 2 if is_one_logit else width
+    has = f"{name} has {width} outputs"
+    if width == 1:
+        has = f"{name} has 1 output"
     if isinstance(classes, str):
         raise SettingError(f"classes={classes!r} is one text: give a list, one label value for every output")
     if classes is not None:
         if len(classes) != C or len(set(classes)) != C:
-            read = f"{name} has {width} output{'s' if width > 1 else ''}" + (", read as two (0, z)" if width == 1 else "")
+            if width == 1:
+                has += ", read as two (0, z)"
             raise SettingError(
-                f"classes={_shown(classes)} must list {C} different label values: {read}. For a multi-label head give output="
+                f"classes={_shown(classes)} must list {C} different label values: {has}. For a multi-label head give output="
             )
         return tuple(classes)
     if labels is None or output is not None or (width == 1 and len(labels) == 1):
         return tuple(range(C))
     if len(labels) != C or len(set(labels)) != C:
         raise ModelError(
-            f"the checkpoint names the classes {_shown(labels)} and {name} has {width} output{'s' if width > 1 else ''}: "
-            "say the label value of every output with classes="
+            f"the checkpoint names the classes {_shown(labels)} and {has}: say the label value of every output with classes="
         )
     return tuple(labels)
 

@@ -23,7 +23,7 @@ def layer(module: nn.Module, name: str) -> nn.Module:
 
 
 def run(module: nn.Module, x: Tensor, points: Sequence[str] = ()) -> tuple[list[Tensor], Tensor]:
-    """One forward pass: the tensors at the points, as they lie on the graph of the output, and the output (n, C).
+    """One forward pass: the tensors at the points, attached to the graph of the output, and the output (n, C).
 
     The network goes on with a clone of each, so that what it does in place does not change what is returned.
     """

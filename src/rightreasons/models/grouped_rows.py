@@ -1,4 +1,4 @@
-"""Rows as a classifier's outputs and attribute groups see them, and the metric on validation rows that selects a model."""
+"""Rows coded by a classifier's outputs and by attribute groups, and the metric on validation rows that selects a model."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def completed(cohort: Cohort, rng: np.random.Generator) -> Cohort:
 
 
 def audit_half(cohort: Cohort, rng: np.random.Generator, attribute: str | None = None) -> Cohort:
-    """A seeded half of the audit rows, stratified on (label, attribute), whole subjects; the other half is left to audits."""
+    """A seeded half of the audit rows, stratified on (label, attribute), whole subjects; the other half is left for audits."""
     if not cohort.has("audit"):
         raise DataError(f"cohort {cohort.name!r} has no rows in split 'audit': call completed(cohort, rng) first")
     return cohort.on("audit").split({"fit": 0.5, "rest": 0.5}, rng=rng, attribute=attribute).on("fit")

@@ -240,7 +240,7 @@ def _activation(module: nn.Module, name: str) -> list[TensorLayer]:
 
 
 def _recognise(module: nn.Module) -> str | None:
-    """The name of an elementwise function, by what it does to 2001 values: libraries have their own class for each activation."""
+    """The name of an elementwise function, by what it does to 2001 values: libraries have their own classes."""
     if any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
         return None
     values = torch.linspace(-8, 8, 2001)[None]

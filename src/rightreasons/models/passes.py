@@ -1,4 +1,4 @@
-"""A batch on its way through a model, and how an array is made from it: shared by recipes, attributions and perturbations."""
+"""A batch that passes through a model, and how an array is made from it: shared by recipes, attributions and perturbations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Reading = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Pass:
-    """One batch on its way through one model; what several recipes share is computed once.
+    """One batch that passes through one model; what several recipes share is computed once.
 
     Parameters
     ----------

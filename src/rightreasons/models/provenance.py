@@ -32,7 +32,7 @@ def sources(spec: str, given: Mapping[str, Any]) -> dict[str, str]:
 
 def says(content: Any, path: Path) -> dict[str, Any]:
     """What a checkpoint, or a config.json beside it, says of the input it was trained with."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     places = [mapping for _, mapping in _mappings(content, ())]
     for name in ("config.json", "preprocessor_config.json", "args.json"):
         places += [mapping for _, mapping in _mappings(_config(path.parent / name), ())]
@@ -40,8 +40,8 @@ def says(content: Any, path: Path) -> dict[str, Any]:
         for key, words in WORDS.items():
             value = next((mapping[word] for word in words if _is_setting(key, mapping.get(word))), None)
             if value is not None:
-                found.setdefault(key, _plain(key, value))
-    return found
+                settings.setdefault(key, _plain(key, value))
+    return settings
 
 
 def _mappings(content: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
@@ -53,7 +53,7 @@ def _mappings(content: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def _config(path: Path) -> Any:
-    """A small JSON file, None where it is not there or no JSON: it is a hint and never needed."""
+    """A small JSON file; None where it is missing or is not JSON, because nothing depends on its hints."""
     try:
         if path.stat().st_size > LARGEST_CONFIG:
             return None
@@ -74,9 +74,12 @@ def _is_setting(key: str, value: Any) -> bool:
 def _plain(key: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return [int(value["height"]), int(value["width"])]
+    several = isinstance(value, list | tuple)
     if key == "size":
-        sides = [int(v) for v in (value if isinstance(value, list | tuple) else [value])]
-        return sides[1:] if len(sides) == 3 and sides[0] in (1, 3) else sides
-    if isinstance(value, list | tuple):
-        return [float(v) for v in value]
+        sides = list(map(int, value if several else [value]))
+        if len(sides) == 3 and sides[0] in (1, 3):  # channels come first
+            return sides[1:]
+        return sides
+    if several:
+        return list(map(float, value))
     return value

@@ -13,8 +13,10 @@ from rightreasons.stats.resampling import task_rng
 
 def device_of(named: str | torch.device | None) -> torch.device:
     """The device of that name, CUDA with its number; None: CUDA if there is one."""
+    if named is None:
+        named = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if named is None else named)
+        device = torch.device(named)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise SettingError(
@@ -27,7 +29,7 @@ def device_of(named: str | torch.device | None) -> torch.device:
 
 
 def refuse_unknown_device(named: str, where: str = "") -> None:
-    """Refuse what names no device anywhere; another machine may have it where this one has not."""
+    """Refuse a name that is no device on any machine; one that only this machine lacks is accepted."""
     try:
         torch.device(named)
     except RuntimeError as error:

@@ -54,12 +54,12 @@ def read_saved(folder: Path) -> Saved:
         raise ModelError(
             f"{folder} holds no classifier: expected model.json and model.safetensors, as Classifier.save writes them"
         )
-    told = read_json(file)
-    if not isinstance(told, dict):
-        raise ModelError(f"{file} is a {type(told).__name__} and describes no classifier: save the model again")
-    known_format(told.get("format"), FORMAT, file, error=ModelError)
+    card = read_json(file)
+    if not isinstance(card, dict):
+        raise ModelError(f"{file} is a {type(card).__name__} and describes no classifier: save the model again")
+    known_format(card.get("format"), FORMAT, file, error=ModelError)
     try:
-        return Saved.model_validate(told)
+        return Saved.model_validate(card)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

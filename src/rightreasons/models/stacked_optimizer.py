@@ -70,7 +70,10 @@ class StackedOptimizer:
     def step(self, grads: Mapping[str, Tensor | None], step: Tensor) -> None:
         """Change the parameters; `step` (1,) counts from 0. A parameter without a gradient stays as it is."""
         self._leave_out(frozenset(name for name, grad in grads.items() if grad is None))
-        clipped = self._clipped({name: torch.zeros_like(self.params[name]) if g is None else g for name, g in grads.items()})
+        given = {}
+        for name, grad_of in grads.items():
+            given[name] = torch.zeros_like(self.params[name]) if grad_of is None else grad_of
+        clipped = self._clipped(given)
         grad = torch.cat([clipped[name].reshape(-1) for name in self.shapes], out=self._grad)
         rate = self.factors.index_select(0, step) * self._lr
         if self._decay is not None:

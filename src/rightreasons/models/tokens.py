@@ -34,7 +34,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2}
 
 @dataclass(frozen=True)
 class Tokens:
-    """One batch at the door of the first block, and the way from there to the logits.
+    """One batch as it enters the first block, and the way from there to the logits.
 
     Parameters
     ----------
@@ -133,9 +133,12 @@ class Tokens:
         """A copy whose blocks compute in another precision; the network itself is unchanged."""
         if dtype == self.start.dtype:
             return self
+        blocks = self.blocks
+        if not self.plain:
+            blocks = tuple(copy.deepcopy(block).to(dtype) for block in self.blocks)
         return replace(
             self,
-            blocks=self.blocks if self.plain else tuple(copy.deepcopy(block).to(dtype) for block in self.blocks),
+            blocks=blocks,
             calls=tuple((plain.cast(args, dtype), plain.cast(kwargs, dtype)) for args, kwargs in self.calls),
             start=self.start.to(dtype),
             plain=tuple(block.to(dtype) for block in self.plain),
@@ -198,7 +201,7 @@ def grid_of(classifier: Classifier) -> tuple[int, ...]:
 
 
 def patch_grid(module: nn.Module, size: Sequence[int]) -> tuple[int, ...] | None:
-    """How many patches there are along each axis: by the patch embedding, the first convolution that steps by its own width."""
+    """How many patches lie along each axis: by the patch embedding, the first convolution whose stride is its width."""
     for each in module.modules():
         if (
             isinstance(each, nn.Conv2d | nn.Conv3d)

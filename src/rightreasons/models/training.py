@@ -232,7 +232,7 @@ def plan_of(
 
 
 def objective_of(given: Objective | None, classifier: Classifier, fit: Examples, settings: Settings) -> Objective:
-    """What is trained by: the given objective, the squared error of a number, or cross-entropy."""
+    """What training minimises: the given objective, the squared error of a number, or cross-entropy."""
     if settings.regress is None:
         return given or cross_entropy
     if given is not None:
@@ -282,7 +282,7 @@ def augmentation_of(named: Augment | str | None) -> Augment | None:
 def _loop(run: Run, fit: Examples, stop: Examples, augment: Augment | None, folder: Path | None) -> None:
     settings = run.settings
     what = f"train {run.model.name} ({settings.regime}, seed {settings.seed})"
-    with Meter(what, settings.epochs * run.steps, run.epoch * run.steps) as meter:
+    with Meter(what, settings.epochs * run.steps, run.epoch * run.steps, may_end_early=True) as meter:
         while not run.is_over:
             started = time.perf_counter()
             loss = _epoch(run, fit, augment, meter)

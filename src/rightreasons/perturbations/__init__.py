@@ -1,4 +1,4 @@
-"""What is done to images or tokens before the network speaks again: a perturbation is one function in a file of this folder.
+"""What is done to images or tokens before the network answers again: a perturbation is one function in a file of this folder.
 
 Two kinds are found by their signature, and both are used by their name in a recipe, `logits@<name>(setting=…)`:
 

@@ -66,7 +66,7 @@ def _mixed(x: Tensor) -> Tensor:
 def field_of_view(pixels: Tensor) -> Tensor:
     """(b, h, w) bool: what the dark surround does not reach; everything where an image (b, c, h, w) has no dark surround.
 
-    The surround are the pixels as dark as the darkest of the border (within `DARK`) that hang together with the border through
+    The surround is the pixels as dark as the darkest of the border (within `DARK`) that connect to the border through
     their sides. The same as `facts.field_of_view`, for a batch on any device.
     """
     bright = pixels.amax(1)
@@ -132,7 +132,7 @@ class Aperture:
 def aperture(pixels: Tensor) -> Aperture:
     """The outline of the field of view of each image, (b, c, h, w).
 
-    The last one is kept: operators in a row look at the same images.
+    The last one is kept, because operators that follow each other look at the same images.
     """
     if pixels.is_inference():  # such a tensor does not tell whether it has been changed since
         return _outline(pixels)
@@ -187,7 +187,7 @@ def checked(pixels: Tensor, severity: float) -> bool:
 
 
 def kept(changed: Tensor, pixels: Tensor) -> Tensor:
-    """The changed pixels in the range and type of the given."""
+    """The changed pixels in the range and type of the given ones."""
     return changed.clamp(0, 1).to(pixels.dtype)
 
 

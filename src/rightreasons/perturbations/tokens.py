@@ -203,7 +203,7 @@ def _columns(arrays: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read(batch: Pass) -> sequence.Tokens:
-    """The batch at the door of the first block, once for all that leaves tokens out."""
+    """The batch as it enters the first block, read once for everything that leaves tokens out."""
     return batch.once("tokens", lambda: sequence.read(batch.classifier, batch.x))  # type: ignore[no-any-return]
 
 
@@ -250,19 +250,24 @@ def _cell_means(mask: np.ndarray, sides: tuple[int, ...], grid: tuple[int, ...])
 
 def united(boxes: np.ndarray, sides: tuple[int, ...], grid: tuple[int, ...]) -> np.ndarray:
     """(gh, gw) share of each cell of `sides` pixels that boxes (k, 4) of x0, y0, x1, y1 cover together."""
-    edges = [np.arange(g + 1) * float(side) for g, side in zip(grid, sides)]
-    ys, xs = (np.unique(np.concatenate([e, boxes[:, [a, a + 2]].ravel()])) for e, a in zip(edges, (1, 0)))
-    ys, xs = (np.clip(v, 0, e[-1]) for v, e in zip((ys, xs), edges))
-    # Between neighbouring edges a rectangle is covered whole or not at all.
-    y, x = (ys[:-1] + ys[1:]) / 2, (xs[:-1] + xs[1:]) / 2
+    x0, y0, x1, y1 = boxes.T
+    # Between neighbouring edges, of cells and of boxes, a rectangle is covered whole or not at all.
+    y, height, rows = _strips(np.concatenate([y0, y1]), grid[0], sides[0])
+    x, width, columns = _strips(np.concatenate([x0, x1]), grid[1], sides[1])
     covered = np.zeros((len(y), len(x)))
-    for x0, y0, x1, y1 in boxes:
-        covered[np.ix_((y > y0) & (y < y1), (x > x0) & (x < x1))] = 1.0
-    area = covered * np.diff(ys)[:, None] * np.diff(xs)[None]
+    for left, top, right, bottom in boxes:
+        covered[np.ix_((y > top) & (y < bottom), (x > left) & (x < right))] = 1.0
     out = np.zeros(grid)
-    rows, columns = (np.minimum(np.searchsorted(e, v, side="right") - 1, g - 1) for e, v, g in zip(edges, (y, x), grid))
-    np.add.at(out, np.ix_(rows, columns), area)
+    np.add.at(out, np.ix_(rows, columns), covered * height[:, None] * width[None])
     return (out / prod(sides)).astype(np.float32)
+
+
+def _strips(edges_of_boxes: np.ndarray, cells: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middle, length and cell of every strip between neighbouring edges along one axis."""
+    grid = np.arange(cells + 1) * float(side)
+    edges = np.clip(np.unique(np.concatenate([grid, edges_of_boxes])), 0, grid[-1])
+    middle = (edges[:-1] + edges[1:]) / 2
+    return middle, np.diff(edges), np.minimum(np.searchsorted(grid, middle, side="right") - 1, cells - 1)
 
 
 def _pixels(cohort: Cohort, row: int, by: str, classifier: Classifier) -> np.ndarray | None:
@@ -305,13 +310,13 @@ def _masks(cohort: Cohort) -> Any:
 
 
 def _grid(classifier: Classifier, sides: tuple[int, ...], patch: int) -> tuple[int, ...]:
-    """Cells along each axis; the network's own patches leave out what does not fill one, given ones cut the last."""
+    """Cells along each axis; the network's own patches leave out what does not fill one; of given ones the last is cut."""
     size = classifier.geometry.size
     return tuple(-(-s // side) if patch else s // side for s, side in zip(size, sides))
 
 
 def _has_cells(patch: int) -> Callable[[Classifier], None]:
-    """Refuse a network without patches of its own where no size of a cell is given."""
+    """Refuse a network without patches of its own where no cell size is given."""
 
     def check(classifier: Classifier) -> None:
         patch_of(classifier, patch)

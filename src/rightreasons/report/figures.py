@@ -23,6 +23,8 @@ from rightreasons.findings import (
 )
 from rightreasons.report import heatmaps, wording
 from rightreasons.report.svg import (
+    LINE_HEIGHT,
+    SMALL,
     WIDTH,
     Axis,
     Bar,
@@ -30,27 +32,60 @@ from rightreasons.report.svg import (
     Plane,
     axis_over,
     colour,
-    coordinate,
+    dots_path,
     legend,
     line,
+    lines_of_text,
     mark,
     picture,
     points,
     tag,
     text,
-    text_that_fits,
     text_width,
+    tick_labels,
+    wrapped,
 )
 
 MAX_BARS = 200
 MAX_LABELLED_POINTS = 400
 MAX_POINTS = 6000
 MAX_LISTED = 400  # numbers in the folded table below a drawing
+PAGE_PICTURES, LEAST_PICTURES = 360, 6  # on one page, and of one gallery however many there are
+PAGE_POINTS, LEAST_POINTS = 60_000, 600
+PAGE_CELLS = 6000  # on a page with more, a heatmap of many cells is one picture
 
 
-def draw(exhibit: Exhibit, pictures: int = MAX_PICTURES) -> Markup:
-    """The exhibit's drawing, without its title and caption; a gallery shows at most `pictures` pictures."""
-    return gallery(exhibit, pictures) if isinstance(exhibit, Gallery) else DRAWINGS[exhibit.kind](exhibit)
+@dataclass(frozen=True)
+class Limits:
+    """How much is drawn of one exhibit: pictures of a gallery, points of a scatter, cells of a heatmap that are elements."""
+
+    pictures: int = MAX_PICTURES
+    points: int = MAX_POINTS
+    cells: int = heatmaps.MAX_CELLS
+
+    @classmethod
+    def of(cls, exhibits: Iterable[Exhibit]) -> Limits:
+        """Limits under which a page with all of these opens at once, however many there are."""
+        galleries, scatters, cells = 0, 0, 0
+        for exhibit in exhibits:
+            galleries += isinstance(exhibit, Gallery)
+            scatters += isinstance(exhibit, Scatter)
+            cells += len(exhibit.values) * len(exhibit.values[0]) if isinstance(exhibit, Heatmap) else 0
+        return cls(
+            pictures=min(MAX_PICTURES, max(LEAST_PICTURES, PAGE_PICTURES // max(galleries, 1))),
+            points=min(MAX_POINTS, max(LEAST_POINTS, PAGE_POINTS // max(scatters, 1))),
+            cells=heatmaps.MAX_CELLS if cells <= PAGE_CELLS else heatmaps.MAX_PRINTED_CELLS,
+        )
+
+
+def draw(exhibit: Exhibit, limits: Limits | None = None) -> Markup:
+    """The exhibit's drawing, without its title and caption."""
+    limits = limits or Limits()
+    if isinstance(exhibit, Gallery):
+        return gallery(exhibit, limits.pictures)
+    if isinstance(exhibit, Scatter):
+        return scatter(exhibit, limits.points)
+    return heatmap(exhibit, limits.cells) if isinstance(exhibit, Heatmap) else DRAWINGS[exhibit.kind](exhibit)
 
 
 def is_wide(exhibit: Exhibit) -> bool:
@@ -92,14 +127,14 @@ def forest(estimates: Sequence[Estimate]) -> Forest:
     axis = _forest_axis(defined, FOREST_WIDTH)
     zero = [line(axis(0), 0, axis(0), FOREST_HEIGHT, "zero")] if axis.low <= 0 <= axis.high else []
     rows = [_whisker(estimate, axis, zero) for estimate in estimates]
-    ticks = [text(axis(value), 13, label, "tick", "middle") for value, label in axis.ticks(4)]
-    marks = [line(axis(value), 0, axis(value), 3, "axis") for value, _ in axis.ticks(4)]
+    ticks = tick_labels(axis, axis.ticks(3), 14, 0, FOREST_WIDTH)
+    marks = [line(axis(value), 0, axis(value), 3, "axis") for value, _ in axis.ticks(3)]
     base = line(axis.start, 0.5, axis.end, 0.5, "axis")
     described = f"Scale of the intervals above, from {wording.number(axis.low)} to {wording.number(axis.high)}"
-    return Forest(rows, picture(FOREST_WIDTH, 18, "scale", described, base, *marks, *ticks, class_="forest"))
+    return Forest(rows, picture(FOREST_WIDTH, 19, "scale", described, base, *marks, *ticks, class_="forest"))
 
 
-FOREST_WIDTH, FOREST_HEIGHT = 240.0, 24.0
+FOREST_WIDTH, FOREST_HEIGHT = 210.0, 24.0
 
 
 def _forest_axis(estimates: Sequence[Estimate], width: float) -> Axis:
@@ -186,37 +221,39 @@ def _table_cell(cell: object, first: bool) -> Markup:
 
 
 def bars(exhibit: Bars) -> Markup:
-    """Horizontal bars, so that long labels stay readable, with every number and interval written beside its bar."""
+    """Horizontal bars with their label above, so that long labels stay readable, and number and interval beside each bar."""
     labels, names = exhibit.labels[:MAX_BARS], list(exhibit.series)
     if not labels or not names:
         return _nothing("no bars")
     blocks = [_bars_of_label(exhibit, k) for k in range(len(labels))]
-    written = [[_bar_text(bar) for bar in block] for block in blocks]
     finite = [] if exhibit.reference is None else [exhibit.reference]
     for block in blocks:
         for bar in block:
             finite += [v for v in (bar.value, bar.low, bar.high) if v is not None]
+    written = [[_bar_text(bar, finite) for bar in block] for block in blocks]
     bounds = [0.0, 1.0] if finite and 0.6 < max(finite) <= 1 and min(finite) >= 0 else [0.0]
     spoken = f"{len(labels)} labels, {len(names)} series, {_range(finite)}"
     note = _left_out(len(labels), len(exhibit.labels), "labels")
 
-    thick, gap = (16.0, 10.0) if len(names) == 1 else (12.0, 12.0)
-    left = min(max(map(text_width, labels)) + 10, 0.45 * WIDTH)
-    right = max(text_width(entry, 11) for entries in written for entry in entries) + 8
-    axis = axis_over(finite, left, WIDTH - right, include=bounds)
+    thick, gap = (14.0, 9.0) if len(names) == 1 else (11.0, 11.0)
+    right = max(text_width(entry, SMALL) for entries in written for entry in entries) + 9
+    axis = axis_over(finite, 1, WIDTH - right, include=bounds)
     key = legend(names, "bars")
     top = key.height + (18 if exhibit.reference is not None and exhibit.reference_label else 4)
-    drawn, y = [], top
+    drawn, y, spans = [], top, []
     for label, block, entries in zip(labels, blocks, written, strict=True):
-        tall = len(names) * (thick + 2) - 2
-        drawn.append(text_that_fits(left - 9, y + tall / 2 + 4, label, left - 10, "end"))
+        titles = wrapped(label, WIDTH)
+        drawn += lines_of_text(0, y + 11, titles, hover=label if " ".join(titles) != label else "")
+        y += LINE_HEIGHT * len(titles) + 2
+        spans.append((y - 2, y + len(block) * (thick + 2)))
         for number, bar in enumerate(block):
-            drawn += bar.draw(axis, y + number * (thick + 2), thick)
-            drawn.append(text(WIDTH, y + number * (thick + 2) + thick / 2 + 4, entries[number], "small", "end"))
-        y += tall + gap
+            drawn += bar.draw(axis, y, thick)
+            drawn.append(text(WIDTH, y + thick / 2 + 4, entries[number], "small", "end"))
+            y += thick + 2
+        y += gap - 2
     bottom = y - gap + 4
     scale = BarScale(axis, exhibit.value_label, exhibit.reference, exhibit.reference_label)
-    inside = (key.drawing, *scale.draw(top, bottom), *drawn)
+    inside = (key.drawing, *scale.draw(top, bottom, spans), *drawn)
     return picture(WIDTH, bottom + scale.height, exhibit.title, spoken, *inside, class_="chart") + note
 
 
@@ -231,8 +268,11 @@ def _bars_of_label(exhibit: Bars, k: int) -> list[Bar]:
     return block
 
 
-def _bar_text(bar: Bar) -> str:
-    return "undefined" if bar.value is None else wording.with_limits(bar.value, bar.low, bar.high)
+def _bar_text(bar: Bar, like: Sequence[float]) -> str:
+    """Number and interval, with as many decimals as the other bars."""
+    if bar.value is None:
+        return "undefined"
+    return f"{wording.number(bar.value, like)} {wording.interval(bar.low, bar.high, like)}".strip()
 
 
 def curves(exhibit: Curves) -> Markup:
@@ -301,7 +341,7 @@ def _curve_numbers(exhibit: Curves, curve_points: Sequence[_CurvePoint]) -> Mark
     return _numbers(["series", *heads], [(point.name, point.shown_x, point.shown_y) for point in curve_points])
 
 
-def scatter(exhibit: Scatter) -> Markup:
+def scatter(exhibit: Scatter, most: int = MAX_POINTS) -> Markup:
     if not any(x is not None and y is not None for x, y in zip(exhibit.x, exhibit.y)):
         return _nothing("no defined points")
     names = list(dict.fromkeys(exhibit.group)) or [""]
@@ -309,7 +349,7 @@ def scatter(exhibit: Scatter) -> Markup:
     xs, ys = (*exhibit.x, *exhibit.x_low, *exhibit.x_high), (*exhibit.y, *exhibit.y_low, *exhibit.y_high)
     plane = Plane(exhibit, xs, ys, key.height)
     rows = [k for k in range(len(exhibit.x)) if plane.shows(exhibit.x[k], exhibit.y[k])]
-    every = -(-len(rows) // MAX_POINTS)  # evenly through the rows, so that the picture does not depend on chance
+    every = -(-len(rows) // most)  # evenly through the rows, so that the picture does not depend on chance
     shown = rows[::every] if rows else []
     by_group = {name: [k for k in shown if not exhibit.group or exhibit.group[k] == name] for name in names}
     aside = _aside(plane, len(names))
@@ -379,7 +419,7 @@ def _point_intervals(plane: Plane, exhibit: Scatter, rows: list[int], number: in
 def _cloud(plane: Plane, exhibit: Scatter, rows: list[int], number: int, aside: float) -> Markup:
     places = [(plane.x(exhibit.x[k]) + aside, plane.y(exhibit.y[k])) for k in rows]  # type: ignore[arg-type]
     if len(exhibit.x) > MAX_LABELLED_POINTS:  # one path of dots: a tenth of the bytes of one element each
-        return tag("path", d="".join(f"M{coordinate(x)} {coordinate(y)}h0" for x, y in places), class_=f"dots {colour(number)}")
+        return tag("path", d=dots_path(places), class_=f"dots {colour(number)}")
     drawn = []
     for k, (x, y) in zip(rows, places):
         label = f"{exhibit.label[k]}: " if exhibit.label else ""
@@ -388,13 +428,13 @@ def _cloud(plane: Plane, exhibit: Scatter, rows: list[int], number: int, aside: 
     return tag("g", *drawn, class_="cloud")
 
 
-def heatmap(exhibit: Heatmap) -> Markup:
+def heatmap(exhibit: Heatmap, most: int = heatmaps.MAX_CELLS) -> Markup:
     values = np.array([[np.nan if v is None else v for v in row] for row in exhibit.values], dtype=float)
     if np.isnan(values).all():
         return _nothing("no defined values")
     rows, columns = values.shape
     spoken = f"{rows} rows and {columns} columns, {_range(values[~np.isnan(values)].tolist())}"
-    shown = heatmaps.draw_heatmap(exhibit, values, spoken)
+    shown = heatmaps.draw_heatmap(exhibit, values, spoken, most)
     names = exhibit.row_labels or [str(k + 1) for k in range(rows)]
     heads = ("", *(exhibit.col_labels or [str(k + 1) for k in range(columns)]))
     listed = [[name, *map(_plain, row)] for name, row in zip(names, exhibit.values)]
@@ -422,19 +462,21 @@ def gallery(exhibit: Gallery, most: int = MAX_PICTURES) -> Markup:
 def _tile(item: Picture, position: int, measures: Sequence[str]) -> Markup:
     width, height = heatmaps.png_size(item.png)
     written = "; ".join(f"{name} {wording.number(value)}" for name, value in item.values.items())
-    said = " · ".join(part for part in (item.caption, item.group, written) if part) or "picture"
+    group = "" if item.group in item.caption else item.group
+    said = " · ".join(part for part in (item.caption, group, written) if part) or "picture"
     image = tag(
         "img",
-        src=f"data:image/png;base64,{item.png}",
+        src=heatmaps.picture_source(item.png),
         alt=said,
         width=width,
         height=height,
         class_="crisp" if max(width, height) < 100 else None,
+        decoding="async",
     )
     values = [tag("div", tag("dt", name), tag("dd", wording.number(value))) for name, value in item.values.items()]
     lines = [
         tag("span", tag("bdi", item.caption), class_="what") if item.caption else "",
-        tag("span", tag("bdi", item.group), class_="of") if item.group else "",
+        tag("span", tag("bdi", group), class_="of") if group else "",
     ]
     sortable: dict[str, str | None] = {}
     for k, name in enumerate(measures):
@@ -470,8 +512,6 @@ DRAWINGS: dict[str, Callable[..., Markup]] = {
     "table": table,
     "bars": bars,
     "curves": curves,
-    "scatter": scatter,
-    "heatmap": heatmap,
 }
 
 

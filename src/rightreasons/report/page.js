@@ -61,6 +61,19 @@
     chooser.addEventListener("change", choose);
   }
 
+  // ---- commands to copy
+
+  all(".copy").forEach(function (button) {
+    var command = button.parentNode.querySelector("code");
+    button.hidden = false;
+    button.addEventListener("click", function () {
+      getSelection().selectAllChildren(command); // what a browser that forbids more still leaves to Ctrl+C
+      if (navigator.clipboard) {
+        navigator.clipboard.writeText(command.textContent).then(function () { button.textContent = "Copied"; }, function () {});
+      }
+    });
+  });
+
   // ---- galleries
 
   function tilesOf(gallery) {
@@ -174,8 +187,11 @@
     var target = location.hash && document.getElementById(location.hash.slice(1));
     if (!target) { return; }
     if (target.classList.contains("case") && cases.length > 1) { showCase(target.id); }
-    if (target.hidden && chooser) { chooseAll(); }
-    if (target.tagName === "DETAILS") { target.open = true; }
+    var entry = target.closest(".chosen") || target;
+    if (entry.hidden && chooser) { chooseAll(); }
+    for (var fold = target; fold; fold = fold.parentElement) {
+      if (fold.tagName === "DETAILS") { fold.open = true; }
+    }
     target.scrollIntoView();
   }
   window.addEventListener("hashchange", unfold);

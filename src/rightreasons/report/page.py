@@ -1,6 +1,7 @@
 """Findings to one HTML file, in four stages: judge the cases, say everything, draw everything, fill the template.
 
-The case comes first, then each finding, then the data and how to repeat the audit. No audit is named here.
+The first screen has what was found, how sure that is, rows to see for oneself and what to do next. All else is folded: why, every
+finding, methods, data, glossary. No audit is named here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,16 +22,16 @@ from rightreasons import files
 from rightreasons.calibration import CASE, calibration
 from rightreasons.case import Case, Sheet, cases
 from rightreasons.errors import DataError
-from rightreasons.findings import ROWS, Estimate, Exhibit, Finding, Gallery, Heatmap
+from rightreasons.findings import ROWS, Bars, Curves, Estimate, Exhibit, Finding, Gallery, Heatmap
 from rightreasons.report import figures, wording
 from rightreasons.report.attributes import Together, UnevenLine, together, uneven_lines
+from rightreasons.report.first import FEW_ROWS, First, first_of
 from rightreasons.report.glossary import glossary
+from rightreasons.report.summary import summary_of, summary_path
 
 HERE = Path(__file__).parent
 UNFOLDED_ESTIMATES = 14
-UNFOLDED_SECTIONS = 40  # on a page with more findings, the others are folded at first
-PAGE_PICTURES = 360  # at 10 to 20 kB each: a page that opens at once
-LEAST_PICTURES = 6
+MOST_ROWS = 8  # to look at, of a case; fewer on a page of many cases
 TELLING_PICTURES = 4  # of a gallery on the first screen
 MOST_TELLING = 12  # cases with a picture on the first screen; the others have theirs in their sections
 
@@ -44,8 +45,11 @@ def write(
     sheet: Sheet | None = None,
     lead: str = "",
 ) -> Path:
-    """Render the page and write it, whole or not at all."""
-    text = render(findings, title=title, subtitle=subtitle, sheet=sheet, lead=lead)
+    """Render the page and write it, whole or not at all; beside it the summary of its cases, for programs."""
+    given = list(findings)
+    text = render(given, title=title, subtitle=subtitle, sheet=sheet, lead=lead)
+    if not lead:
+        files.write(summary_path(path), summary_of(given, sheet).to_json())
     return files.write(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -69,17 +73,20 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
     ordered = sorted(given, key=lambda finding: (models.index(finding.model), wording.TONES[finding.headline].weight))
     sections = [_section(finding, number, rates) for number, finding in enumerate(ordered, 1)]
     several = together(judged)
-    panels = [_panel(case, number, sections, rates[CASE]) for number, case in enumerate(judged, 1)]
+    most_rows = MOST_ROWS if len(judged) <= MOST_TELLING else FEW_ROWS
+    panels = [_panel(case, number, sections, rates[CASE], most_rows) for number, case in enumerate(judged, 1)]
     said = {
         "title": title,
         "subtitle": subtitle,
         "lead": lead,
         "panels": panels,
         "sections": sections,
+        "ran": [section for section in sections if not section.finding.not_run],
+        "not_run": [section for section in sections if section.finding.not_run],
         "several": several,
-        "shows_unevenness": any(panel.uneven for panel in panels),
+        "uneven_kinds": _uneven_kinds(panels),
         "several_models": len(models) > 1,
-        "about": _about(ordered),
+        "about": _about(ordered, has_cases=bool(judged)),
         "filters": _filters(ordered),
         "sheet": sheet,
         "rows_of": _rows_of(ordered),
@@ -114,18 +121,15 @@ class Drawings:
 
 
 def _drawings(sections: Sequence[Section], panels: Sequence[Panel], several: Sequence[Together], sheet: Sheet) -> Drawings:
-    galleries = 0
-    for section in sections:
-        galleries += sum(isinstance(exhibit, Gallery) for exhibit in section.finding.exhibits)
-    pictures = max(LEAST_PICTURES, PAGE_PICTURES // max(galleries, 1))
+    limits = figures.Limits.of(exhibit for section in sections for exhibit in section.finding.exhibits)
     exhibits, wide, forests = [], [], []
     for section in sections:
-        exhibits.append([figures.draw(exhibit, pictures) for exhibit in section.finding.exhibits])
+        exhibits.append([figures.draw(exhibit, limits) for exhibit in section.finding.exhibits])
         wide.append([figures.is_wide(exhibit) for exhibit in section.finding.exhibits])
         forests.append([figures.forest([line.estimate for line in block.lines]) for block in section.blocks])
-    telling = []
+    telling, few = [], replace(limits, pictures=TELLING_PICTURES)
     for panel in panels:
-        telling.append(figures.draw(panel.telling.exhibit, TELLING_PICTURES) if panel.telling else Markup(""))
+        telling.append(figures.draw(panel.telling.exhibit, few) if panel.telling else Markup(""))
     meters = [figures.meter(panel.case.score) for panel in panels]
     at_once = [figures.draw(each.drawing) if each.drawing else Markup("") for each in several]
     return Drawings(exhibits, wide, forests, meters, telling, at_once, [figures.draw(table) for table in sheet.tables])
@@ -172,6 +176,7 @@ class EstimateBlock:
     lines: Sequence[EstimateLine]
     level: str
     unfolded: bool
+    says_nothing: bool
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,7 @@ class Section:
     first : its first number with interval, p and n; empty where it has none
     run : what was run, on what, and how long it took: name → text
     settings : name → text
+    flat : for each exhibit, whether there is nothing to see in it: all its numbers are 0
     """
 
     anchor: str
@@ -195,7 +201,7 @@ class Section:
     blocks: Sequence[EstimateBlock]
     run: Mapping[str, str]
     settings: Mapping[str, str]
-    unfolded: bool
+    flat: Sequence[bool]
 
 
 def _section(finding: Finding, number: int, rates: Mapping[str, str]) -> Section:
@@ -223,7 +229,7 @@ def _section(finding: Finding, number: int, rates: Mapping[str, str]) -> Section
         first=wording.brief(finding.estimates[0]) if finding.estimates and not finding.not_run else "",
         run=run,
         settings=settings,
-        unfolded=number <= UNFOLDED_SECTIONS,
+        flat=[_is_flat(exhibit) for exhibit in finding.exhibits],
     )
 
 
@@ -236,9 +242,29 @@ def _blocks(estimates: Sequence[Estimate]) -> list[EstimateBlock]:
     for (group, unit), members in grouped.items():
         lines = [_line(estimate) for estimate in members]
         levels = {line.level for line in lines}
-        unfolded = not blocks or len(estimates) <= UNFOLDED_ESTIMATES
-        blocks.append(EstimateBlock(group, unit, lines, levels.pop() if len(levels) == 1 else "", unfolded))
+        says_nothing = _says_nothing(members)
+        unfolded = (not blocks or len(estimates) <= UNFOLDED_ESTIMATES) and not says_nothing
+        level = levels.pop() if len(levels) == 1 else ""
+        blocks.append(EstimateBlock(group, unit, lines, level, unfolded, says_nothing))
     return blocks
+
+
+def _says_nothing(estimates: Sequence[Estimate]) -> bool:
+    """Several estimates that are all 0 or undefined: a gate that stayed closed leaves screens of them."""
+    return len(estimates) > 2 and not any(estimate.value or estimate.low or estimate.high for estimate in estimates)
+
+
+def _is_flat(exhibit: Exhibit) -> bool:
+    """A drawing with values of which each is 0 or undefined."""
+    if isinstance(exhibit, Bars):
+        values = [value for series in exhibit.series.values() for value in series]
+    elif isinstance(exhibit, Curves):
+        values = [value for curve in exhibit.series.values() for value in curve.y]
+    elif isinstance(exhibit, Heatmap):
+        values = [value for row in exhibit.values for value in row]
+    else:
+        return False
+    return len(values) > 1 and not any(values)
 
 
 def _line(estimate: Estimate) -> EstimateLine:
@@ -282,11 +308,17 @@ class Telling(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One case on the first screen, in words."""
+    """One case, in words: its first screen and what is folded below it.
+
+    Attributes
+    ----------
+    telling : the exhibit that tells most; on the first screen where there are no rows to look at
+    """
 
     anchor: str
     name: str
     case: Case
+    first: First
     tone: wording.Tone
     rates: str
     rows: Sequence[EvidenceRow]
@@ -294,7 +326,7 @@ class Panel:
     uneven: Sequence[UnevenLine]
 
 
-def _panel(case: Case, number: int, sections: Sequence[Section], rates: str) -> Panel:
+def _panel(case: Case, number: int, sections: Sequence[Section], rates: str, most_rows: int) -> Panel:
     rows = []
     for words in wording.ROW_WORDS:
         belonging = {id(finding) for finding in case.rows[words.row]}
@@ -303,12 +335,20 @@ def _panel(case: Case, number: int, sections: Sequence[Section], rates: str) -> 
         anchor=f"case-{number}",
         name=" · ".join(filter(None, (case.model, case.attribute))) or "this model",
         case=case,
+        first=first_of(case, most_rows),
         tone=wording.TONES[str(case.verdict)],
         rates=rates,
         rows=rows,
         telling=_most_telling(case, rows) if number <= MOST_TELLING else None,
         uneven=uneven_lines(case),
     )
+
+
+def _uneven_kinds(panels: Iterable[Panel]) -> list[str]:
+    """The kinds of unevenness that are there, for the line that is folded; empty where none was measured."""
+    lines = [line for panel in panels for line in panel.uneven]
+    there = list(dict.fromkeys(line.kind for line in lines if line.css == "shortcut"))
+    return there or (["none that was measured"] if lines else [])
 
 
 def _evidence_row(words: wording.RowWords, sections: Sequence[Section], case: Case) -> EvidenceRow:
@@ -362,17 +402,16 @@ class Fact(NamedTuple):
     value: str
 
 
-def _about(findings: Sequence[Finding]) -> list[Fact]:
-    """What was audited: models, cohorts, attributes, images and the latest date."""
+def _about(findings: Sequence[Finding], has_cases: bool) -> list[Fact]:
+    """What was audited. Cases name their model and attribute, and how many images they rest on."""
     models = {finding.model for finding in findings}
-    facts = [
-        Fact("Models", str(len(models))) if len(models) > 3 else Fact("Model", _listed(f.model for f in findings)),
-        Fact("Cohort", _listed(finding.cohort for finding in findings)),
-        Fact("Attribute", _listed(finding.attribute for finding in findings)),
-        Fact("Images", _counted(finding.n_rows for finding in findings)),
-        Fact("Subjects", _counted(finding.n_subjects for finding in findings)),
-        Fact("Date", max((finding.created for finding in findings), default="")[:10]),
-    ]
+    facts = [Fact("Cohort", _listed(finding.cohort for finding in findings))]
+    if not has_cases:
+        named = Fact("Models", str(len(models))) if len(models) > 3 else Fact("Model", _listed(f.model for f in findings))
+        attributes = Fact("Attribute", _listed(finding.attribute for finding in findings))
+        images = Fact("Images", _counted(finding.n_rows for finding in findings))
+        facts = [named, *facts, attributes, images, Fact("Subjects", _counted(finding.n_subjects for finding in findings))]
+    facts.append(Fact("Date", max((finding.created for finding in findings), default="")[:10]))
     return [fact for fact in facts if fact.value]
 
 

@@ -15,12 +15,15 @@ from markupsafe import Markup, escape
 from rightreasons.findings import Band, Curves, Scatter
 from rightreasons.report.wording import MINUS
 
-WIDTH = 470.0
-PLOT_HEIGHT = 250.0
-FONT = 12.0  # as in page.css
+WIDTH = 350.0  # what a phone has room for: a drawing is enlarged where there is more room, never made smaller
+PLOT_HEIGHT = 215.0
+FONT, SMALL = 12.0, 11.4  # as in page.css
+LINE_HEIGHT = 15.0
 COLOURS = 6  # series classes s0 … s5 in page.css
 DASHES = ("", "6 3", "2 3", "9 3 2 3")
 HUGE = 1e300
+THIN_SPACE = "\u202f"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VOID = ("img", "input")
 
 
@@ -60,10 +63,11 @@ def text(
     return tag("text", content, *title, x=x, y=y, class_=class_ or None, text_anchor=text_anchor, **attributes)
 
 
-def text_that_fits(x: float, y: float, content: str, width: float, anchor: str = "start") -> Markup:
-    """A text, cut where it would be wider than `width` and then shown in full on hover."""
-    shown = shorten(content, width)
-    return text(x, y, shown, anchor=anchor, hover=content if shown != content else "")
+def lines_of_text(
+    x: float, y: float, lines: Sequence[str], class_: str = "", anchor: str = "start", hover: str = ""
+) -> list[Markup]:
+    """Lines of a text below each other, the first with its baseline at `y`."""
+    return [text(x, y + k * LINE_HEIGHT, written, class_, anchor, hover) for k, written in enumerate(lines)]
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str, **attributes: object) -> Markup:
@@ -76,6 +80,22 @@ def coordinate(value: float) -> str:
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{coordinate(x)},{coordinate(y)}" for x, y in pairs)
+
+
+def dots_path(places: Iterable[tuple[float, float]]) -> str:
+    """A path of dots, in half pixels from one to the next and each place once: a third of the bytes of whole coordinates."""
+    x = y = 0
+    path = []
+    for right, down in sorted({(round(2 * a), round(2 * b)) for a, b in places}):
+        path.append(f"m{_half(right - x)}{_half(down - y, after=True)}h0")
+        x, y = right, down
+    return "".join(path)
+
+
+def _half(steps: int, after: bool = False) -> str:
+    """A number of half pixels as a coordinate; one that comes after another needs a space unless it has a sign."""
+    written = f"{steps / 2:g}"
+    return f" {written}" if after and steps >= 0 else written
 
 
 @dataclass(frozen=True)
@@ -123,7 +143,7 @@ class Axis:
             marks = [m * power for power in powers for m in (1, 2, 5)]
         else:
             marks = [10.0**k for k in range(first, last + 1, math.ceil((last - first) / about))]
-        return [(mark, f"{mark:g}") for mark in marks if self.low <= mark * 1.000001 and mark <= self.high * 1.000001]
+        return [(mark, _power_text(mark)) for mark in marks if self.low <= mark * 1.000001 and mark <= self.high * 1.000001]
 
 
 def axis_over(
@@ -158,9 +178,21 @@ def nice_step(span: float, about: int) -> float:
 def tick_text(value: float, step: float) -> str:
     if abs(value) < step * 1e-6:
         return "0"
-    if abs(value) >= 1e5 or step < 1e-4:
-        return f"{value:.3g}".replace("-", MINUS)
-    return f"{value:.{max(0, -math.floor(math.log10(step) + 1e-9))}f}".replace("-", MINUS)
+    if abs(value) >= 1e7 or step < 1e-4:
+        return _power_text(value)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    grouped = "," if abs(value) >= 10_000 else ""
+    return f"{value:{grouped}.{decimals}f}".replace(",", THIN_SPACE).replace("-", MINUS)
+
+
+def _power_text(value: float) -> str:
+    """A number of any size in few characters, with powers of ten as people write them."""
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:g}".replace("-", MINUS)
+    mantissa, exponent = f"{value:.2e}".split("e")
+    power = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    rounded = mantissa.rstrip("0").rstrip(".").replace("-", MINUS)
+    return power if rounded == "1" else f"{rounded}·{power}"
 
 
 def text_width(content: str, size: float = FONT) -> float:
@@ -191,6 +223,26 @@ def shorten(content: str, width: float, size: float = FONT) -> str:
     return kept.rstrip() + "…"
 
 
+def shorten_all(names: Sequence[str], width: float, size: float = FONT) -> list[str]:
+    """Names of at most `width` pixels; cut in front where they would look alike cut at their end, as layers do."""
+    cut = [shorten(name, width, size) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    return [shorten(name[::-1], width, size)[::-1] for name in names]
+
+
+def wrapped(content: str, width: float, most: int = 2, size: float = FONT) -> list[str]:
+    """The text in lines of at most `width` pixels, broken between words; what does not fit into `most` lines is cut."""
+    lines: list[str] = []
+    for word in content.split():
+        joined = f"{lines[-1]} {word}" if lines else word
+        if not lines or (text_width(joined, size) > width and len(lines) < most):
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return [shorten(written, width, size) for written in lines]
+
+
 def colour(number: int) -> str:
     """CSS class of the series with this number; dashes and marks tell apart series that share a colour."""
     return f"s{number % COLOURS}"
@@ -215,16 +267,17 @@ def mark(number: int, x: float, y: float, size: float = 3.6, hover: str = "", ho
 
 
 def label_near(x: float, y: float, label: str, left: float, right: float) -> Markup:
-    """A small label centred on x, or pushed to one side where it would leave the picture."""
+    """A small label centred on x, or moved so far that it stays between `left` and `right`."""
     if not label:
         return Markup("")
-    half = text_width(label, 11) / 2
-    anchor = "middle"
-    if x - half < left:
-        anchor = "start"
-    elif x + half > right:
-        anchor = "end"
-    return text(x, y, label, "small", anchor)
+    shown = shorten(label, right - left, SMALL)
+    middle = centred(x, text_width(shown, SMALL), left, right)
+    return text(middle, y, shown, "small", "middle", label if shown != label else "")
+
+
+def centred(x: float, width: float, left: float, right: float) -> float:
+    """The middle of a text of this width that is centred on x, or moved just so far that it stays inside."""
+    return max(left + width / 2, min(x, right - width / 2))
 
 
 @dataclass(frozen=True)
@@ -254,6 +307,18 @@ def legend(names: Sequence[str], signs: str, hollow: Sequence[str] = ()) -> Lege
         drawn.append(text(x + 24, y, shown, hover=name if shown != name else ""))
         x += needed
     return Legend(tag("g", *drawn, class_="legend"), y + 14)
+
+
+def tick_labels(axis: Axis, ticks: Sequence[tuple[float, str]], y: float, left: float, right: float) -> list[Markup]:
+    """Labels below a horizontal axis, inside the picture; one that would touch the label before it is left out."""
+    drawn, end = [], -math.inf
+    for value, label in ticks:
+        width = text_width(label, SMALL)
+        middle = centred(axis(value), width, left, right)
+        if middle - width / 2 > end + 3:
+            drawn.append(text(middle, y, label, "tick", "middle"))
+            end = middle + width / 2
+    return drawn
 
 
 # ---- bars ----------------------------------------------------------------------------------------------------------------
@@ -298,19 +363,28 @@ class BarScale:
 
     @property
     def height(self) -> float:
-        return 37.0 if self.label else 20.0
+        return 20.0 + (3 + LINE_HEIGHT * len(self._lines) if self.label else 0)
 
-    def draw(self, top: float, bottom: float) -> list[Markup]:
+    @property
+    def _lines(self) -> list[str]:
+        return wrapped(self.label, WIDTH)
+
+    def draw(self, top: float, bottom: float, blocks: Sequence[tuple[float, float]]) -> list[Markup]:
+        """Lines stand behind the `blocks` of bars, given as (top, bottom), and not behind their labels."""
         drawn = []
-        for value, label in self.axis.ticks(4):
-            drawn.append(line(self.axis(value), top - 2, self.axis(value), bottom, "zero" if value == 0 else "grid"))
-            drawn.append(text(self.axis(value), bottom + 14, label, "tick", "middle"))
-        if self.label:
-            drawn.append(text((self.axis.start + self.axis.end) / 2, bottom + 31, self.label, "label", "middle"))
+        for value, _ in self.axis.ticks(4):
+            for begin, end in blocks:
+                drawn.append(line(self.axis(value), begin, self.axis(value), end, "zero" if value == 0 else "grid"))
+        drawn += tick_labels(self.axis, self.axis.ticks(4), bottom + 14, 0, WIDTH)
+        for k, written in enumerate(self._lines):
+            middle = centred((self.axis.start + self.axis.end) / 2, text_width(written), 0, WIDTH)
+            drawn.append(text(middle, bottom + 31 + k * LINE_HEIGHT, written, "label", "middle"))
         if self.reference is not None:
             x = self.axis(self.reference)
-            drawn.append(line(x, top - 5, x, bottom, "reference"))
+            for begin, end in blocks:
+                drawn.append(line(x, begin, x, end, "reference"))
             drawn.append(label_near(x, top - 9, self.reference_label, 0, WIDTH))
+            drawn.append(line(x, top - 6, x, top - 1, "reference") if self.reference_label else Markup(""))
         return drawn
 
 
@@ -330,7 +404,7 @@ class Plane:
         unit = [0.0, 1.0] if exhibit.diagonal and finite and min(finite) >= 0 and max(finite) <= 1 else []
         include = [0.0] if floor else unit
         self.y = axis_over(ys, self.bottom, self.top, log=exhibit.y_scale == "log", include=include)
-        widest = max((text_width(label, 11) for _, label in self.y.ticks(5)), default=0.0)
+        widest = max((text_width(label, SMALL) for _, label in self.y.ticks(5)), default=0.0)
         self.left = widest + 12 + (20 if exhibit.y_label else 0)
         self.right = WIDTH - 10
         self.x = axis_over(xs, self.left, self.right, log=exhibit.x_scale == "log", include=unit)
@@ -338,7 +412,11 @@ class Plane:
         for scale, values in ((exhibit.x_scale, xs), (exhibit.y_scale, ys)):
             if scale == "log":
                 self.hidden += sum(isinstance(v, float) and v <= 0 for v in values)
-        self.height = self.bottom + 24 + (18 if exhibit.x_label else 0)
+        self.notes = _Notes(self.left, self.right, self.top, self.bottom, said=exhibit.vline_label)
+        self.names = _AxisNames.of(self.x) if self.x.names else None
+        self.below = self.bottom + (self.names.height if self.names else 20)
+        self.said_below = wrapped(exhibit.x_label, WIDTH)
+        self.height = self.below + 6 + LINE_HEIGHT * len(self.said_below)
 
     def shows(self, x: object, *ys: object) -> bool:
         return self.x.can_show(x) and all(self.y.can_show(y) for y in ys)
@@ -384,7 +462,7 @@ class Plane:
 
     def picture(self, key: Legend, spoken: str, shapes: Sequence[Markup]) -> Markup:
         """The whole plot: the frame, the shapes and what is drawn over them."""
-        inside = (key.drawing, *self.frame(), *shapes, *self.lines())
+        inside = (key.drawing, *self.frame(), *shapes, *self.lines(), *self.notes.draw())
         return picture(WIDTH, self.height, self.exhibit.title, spoken, *inside, class_="chart")
 
     def frame(self) -> list[Markup]:
@@ -392,20 +470,23 @@ class Plane:
         for value, label in self.y.ticks(5):
             drawn.append(line(self.left, self.y(value), self.right, self.y(value), "grid"))
             drawn.append(text(self.left - 6, self.y(value) + 4, label, "tick", "end"))
-        about = 6
-        if self.x.names:
-            about = max(2, int((self.right - self.left) / (max(map(text_width, self.x.names)) + 10)))
-        for value, label in self.x.ticks(min(about, 14)):
+        ticks = self.x.ticks(len(self.x.names) if self.x.names else 5)
+        for value, _ in ticks:
             drawn.append(line(self.x(value), self.bottom, self.x(value), self.bottom + 4, "axis"))
-            hover = label if len(label) > 12 else ""
-            drawn.append(text(self.x(value), self.bottom + 17, shorten(label, 110), "tick", "middle", hover=hover))
+        if self.names:
+            drawn += self.names.draw(self.x, self.bottom)
+        else:
+            drawn += tick_labels(self.x, ticks, self.bottom + 17, self.left - 12, WIDTH)
         drawn.append(line(self.left, self.bottom, self.right, self.bottom, "axis"))
         middle = (self.top + self.bottom) / 2
         if self.exhibit.y_label:
             turned = f"rotate(-90 11 {coordinate(middle)})"
-            drawn.append(text(11, middle, shorten(self.exhibit.y_label, PLOT_HEIGHT), "label", "middle", transform=turned))
-        if self.exhibit.x_label:
-            drawn.append(text((self.left + self.right) / 2, self.bottom + 35, self.exhibit.x_label, "label", "middle"))
+            shown = shorten(self.exhibit.y_label, PLOT_HEIGHT)
+            hover = self.exhibit.y_label if shown != self.exhibit.y_label else ""
+            drawn.append(text(11, middle, shown, "label", "middle", hover, transform=turned))
+        for k, written in enumerate(self.said_below):
+            x = centred((self.left + self.right) / 2, text_width(written), 0, WIDTH)
+            drawn.append(text(x, self.below + 14 + k * LINE_HEIGHT, written, "label", "middle"))
         return drawn
 
     def _band(self, band: Band) -> Markup:
@@ -418,8 +499,11 @@ class Plane:
             x, y, width, height = near, begin, far - near, end - begin
         else:
             x, y, width, height = begin, near, end - begin, far - near
-        shape = tag("rect", x=x, y=y, width=max(width, 0.0), height=max(height, 0.0), class_="band")
-        return tag("g", shape, text(x + 5, y + 13, band.label, "small muted") if band.label else "")
+        if band.label:
+            self.notes.add(
+                band.label, ((x + 5, y + 13, "start"), (x + width - 5, y + 13, "end"), (x + 5, y + height - 5, "start"))
+            )
+        return tag("rect", x=x, y=y, width=max(width, 0.0), height=max(height, 0.0), class_="band")
 
     def lines(self) -> list[Markup]:
         drawn: list[Markup] = []
@@ -430,7 +514,14 @@ class Plane:
         if self.exhibit.hline is not None and self.y.can_show(self.exhibit.hline):
             y = self.y(self.exhibit.hline)
             drawn.append(line(self.left, y, self.right, y, "reference"))
-            drawn.append(text(self.right - 3, y - 5, self.exhibit.hline_label, "small halo", "end"))
+            above, below, inner = y - 5, y + 14, self.right - 3
+            places = (
+                (inner, above, "end"),
+                (inner, below, "end"),
+                (self.left + 5, above, "start"),
+                (self.left + 5, below, "start"),
+            )
+            self.notes.add(self.exhibit.hline_label, places)
         if self.exhibit.vline is not None and self.x.can_show(self.exhibit.vline):
             x = self.x(self.exhibit.vline)
             drawn.append(line(x, self.top - 2, x, self.bottom, "reference"))
@@ -441,3 +532,74 @@ class Plane:
         if not self.hidden:
             return Markup("")
         return tag("p", f"{self.hidden} value(s) at or below zero cannot be shown on a logarithmic axis.", class_="note")
+
+
+@dataclass(frozen=True)
+class _AxisNames:
+    """Names below an axis: upright where there is room for all of them side by side, else slanted."""
+
+    shown: tuple[str, ...]
+    slanted: bool
+    stride: int
+
+    @classmethod
+    def of(cls, axis: Axis) -> _AxisNames:
+        apart = abs(axis(1) - axis(0)) if len(axis.names) > 1 else abs(axis.end - axis.start)
+        widest = max(text_width(name, SMALL) for name in axis.names)
+        if widest + 6 <= apart:
+            return cls(axis.names, False, 1)
+        stride = max(1, math.ceil(1.5 * LINE_HEIGHT / apart))  # lines at 45 degrees stand further apart than they are high
+        return cls(tuple(shorten_all(axis.names, min(100.0, (axis(0.0) + 4) / 0.71), SMALL)), True, stride)
+
+    @property
+    def height(self) -> float:
+        if not self.slanted:
+            return 20.0
+        return 14 + 0.71 * max(text_width(name, SMALL) for name in self.shown)
+
+    def draw(self, axis: Axis, bottom: float) -> list[Markup]:
+        drawn = []
+        for k in range(0, len(self.shown), self.stride):
+            name, x = axis.names[k], axis(float(k))
+            shown = self.shown[k]
+            hover = name if shown != name else ""
+            if self.slanted:
+                turn = f"rotate(-45 {coordinate(x + 4)} {coordinate(bottom + 14)})"
+                drawn.append(text(x + 4, bottom + 14, shown, "tick", "end", hover, transform=turn))
+            else:
+                drawn.append(text(x, bottom + 17, shown, "tick", "middle", hover))
+        return drawn
+
+
+class _Notes:
+    """Texts inside a plot (what a band or a line means), each at the first of its places where it touches no other."""
+
+    def __init__(self, left: float, right: float, top: float, bottom: float, said: str = "") -> None:
+        self._left, self._right, self._top, self._bottom = left, right, top, bottom
+        self._taken: list[tuple[float, float, float, float]] = []
+        self._drawn: list[Markup] = []
+        self._said = {said}
+
+    def add(self, label: str, places: Sequence[tuple[float, float, str]]) -> None:
+        """Places are (x, baseline, "start" or "end"); where all of them are taken, the next free line from the top is used."""
+        if not label or label in self._said:  # a line at the edge of a band is often called as the band is
+            return
+        self._said.add(label)
+        shown = shorten(label, self._right - self._left - 8, SMALL)
+        width = text_width(shown, SMALL)
+        lines = [(self._right - 3, self._top + 13 + k * LINE_HEIGHT, "end") for k in range(int(PLOT_HEIGHT / LINE_HEIGHT))]
+        for x, y, anchor in (*places, *lines):
+            start = x - width if anchor == "end" else x
+            box = (start, y - SMALL, start + width, y + 3)
+            inside = self._left <= start and start + width <= self._right and self._top <= y - SMALL + 2 and y <= self._bottom
+            if inside and not any(_touch(box, other) for other in self._taken):
+                self._taken.append(box)
+                self._drawn.append(text(x, y, shown, "small halo", anchor, label if shown != label else ""))
+                return
+
+    def draw(self) -> list[Markup]:
+        return self._drawn
+
+
+def _touch(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

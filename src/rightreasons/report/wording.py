@@ -26,6 +26,7 @@ def number(value: float | None, like: Iterable[float | None] = ()) -> str:
     else:
         decimals = 1 if largest >= 100 else 2
         text = f"{value:.{3 if largest < 10 else decimals}f}"
+        text = text.removeprefix("-") if float(text) == 0 else text
     return text.replace("-", MINUS)
 
 

@@ -58,6 +58,40 @@ def draw_counts(states, units, counts):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def exchanged_sums(states, cuts, code, start, label, values, out):  # type: ignore[no-untyped-def]
+    """Exchange codes within strata, once for each row of states (b, 4), and add up rows by label and code.
+
+    Units lie in the order of their strata, rows in that of their units: stratum s is units cuts[s] to cuts[s + 1], which
+    exchange code (u,), and unit i is rows start[i] to start[i + 1] with label (n,) and values (n, T). Numbers of rows and sums of
+    values go to out (b, C, A, 1 + T).
+    """
+    held = np.empty_like(code)
+    for b in range(states.shape[0]):
+        s0, s1, s2, s3 = states[b, 0], states[b, 1], states[b, 2], states[b, 3]
+        held[:] = code
+        for s in range(cuts.shape[0] - 1):
+            first = cuts[s]
+            for i in range(cuts[s + 1] - 1, first - 1, -1):
+                drawn = held[i]
+                if i > first:
+                    left = np.uint64(i - first + 1)
+                    x, s0, s1, s2, s3 = xoshiro(s0, s1, s2, s3)
+                    product = (x >> S32) * left
+                    if (product & MASK32) < left:  # the division is dear, and seldom needed
+                        threshold = (np.uint64(0x100000000) - left) % left
+                        while (product & MASK32) < threshold:
+                            x, s0, s1, s2, s3 = xoshiro(s0, s1, s2, s3)
+                            product = (x >> S32) * left
+                    j = first + np.int64(product >> S32)
+                    drawn = held[j]
+                    held[j] = held[i]
+                for row in range(start[i], start[i + 1]):
+                    out[b, label[row], drawn, 0] += 1.0
+                    for t in range(values.shape[1]):
+                        out[b, label[row], drawn, 1 + t] += values[row, t]
+
+
+@_compiled
 def tally(counts, codes, out):  # type: ignore[no-untyped-def]
     """Add up counts (b, n) by code (n,) into out (b, K); negative codes are left out."""
     for b in range(counts.shape[0]):

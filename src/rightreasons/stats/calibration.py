@@ -45,11 +45,19 @@ def ece(probability: ArrayLike, label: ArrayLike, bins: int = BINS) -> float:
 
 def ece_draws(probability: ArrayLike, label: ArrayLike, counts: Counts, bins: int = BINS) -> Floats:
     """`ece` of each resample, counts (B, n) to (B,)."""
+    which, gap = gap_rows(probability, label, bins)
+    gaps = resampling.tally(counts, which, bins, gap)
+    return _over(np.abs(gaps).sum(axis=1), np.sum(counts, axis=1))
+
+
+def gap_rows(probability: ArrayLike, label: ArrayLike, bins: int = BINS) -> tuple[NDArray[np.int64], Floats]:
+    """Each row's bin and its difference of being right and confidence, (n,).
+
+    A bin's share times |accuracy - confidence| is the absolute sum of its rows' differences.
+    """
     p, y = _checked(probability, label)
     confidence = p.max(axis=1)
-    # A bin's share times |accuracy - confidence| is the absolute sum of its rows' differences.
-    gaps = resampling.tally(counts, _bin(confidence, bins), bins, (p.argmax(axis=1) == y) - confidence)
-    return _over(np.abs(gaps).sum(axis=1), np.sum(counts, axis=1))
+    return _bin(confidence, bins), (p.argmax(axis=1) == y) - confidence
 
 
 def brier(probability: ArrayLike, label: ArrayLike) -> float:

@@ -20,10 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
 from rightreasons.errors import DataError, SettingError
-from rightreasons.stats import resampling
+from rightreasons.stats import resampling, totals
 from rightreasons.stats.firth import firth_slopes
 from rightreasons.stats.groups import as_column, coded
 from rightreasons.stats.resampling import Counts
+from rightreasons.stats.totals import Exact, Formula, Sum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -132,6 +133,17 @@ class Disparity:
         """The metric of each resample, counts (B, n) to (B,); NaN where it is undefined."""
         return self.statistic(self.table.resampled(counts))
 
+    def formula(self) -> Formula:
+        """The metric of sums over rows, for large tables; none of scores."""
+        table = self.table
+        if table.continuous and self.name in LOGISTIC:
+            return _steps(self.name, table)
+        kind = "by value and cell" if table.binned is None else "by bin and cell"
+        if table.continuous:
+            return Formula((), lambda: np.full(1, np.nan))
+        cells = Sum(f"fairness {kind}", 4 * len(table.values), lambda: (table.code, None))
+        return Formula((cells,), lambda sums: self.statistic(Counted(table, sums.reshape(len(sums), -1, 2, 2))))
+
     def null(self, donors: NDArray[np.integer]) -> Floats:
         """The metric when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,); no row may lack a value."""
         return self.statistic(self.table.exchanged(donors))
@@ -161,9 +173,16 @@ def disparity(
     if of not in GAPS_OF:
         raise SettingError(f"no gap of {of!r}; known: {', '.join(GAPS_OF)}")
     table = tabulate(label, predicted, attribute, **reading)
+    if of == AUC and name not in LOGISTIC:
+        return _gap_disparity(name, table, _quantity(name, of, _scores(score, table)))
+    return disparity_of(table, name, of)
+
+
+def disparity_of(table: Table, name: str, of: str = "balanced_accuracy") -> Disparity:
+    """A metric of `METRICS` of a table that is there already; none of scores."""
     if name in LOGISTIC:
         return _logistic_disparity(name, table)
-    return _gap_disparity(name, table, _quantity(name, of, _scores(score, table) if of == AUC else None))
+    return _gap_disparity(name, table, _quantity(name, of, None))
 
 
 def signed_disparity(
@@ -289,6 +308,7 @@ class Table:
     code: Ints
     values: tuple[Hashable, ...]
     continuous: bool
+    binned: tuple[float, ...] | None = None
 
     @property
     def x(self) -> Floats:
@@ -395,7 +415,25 @@ class Exchanged:
         return _slopes_by_row(self.table.x[(self.table.code // 4)[self.donors[:, rows]]], outcome[rows])
 
 
-Tables: TypeAlias = Resampled | Exchanged
+@dataclass(frozen=True)
+class Counted:
+    """B tables of which the cells, (B, K, 2, 2), are all that is known."""
+
+    table: Table
+    cells: Ints | Floats
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def rows_at(self, k: int) -> NDArray[np.uint8]:
+        raise SettingError("a table of counts has no rows: areas under ROC curves need the rows themselves")
+
+    def slopes(self, fit: Fit) -> Floats:
+        """Logistic coefficients (B,) of one fit on a continuous attribute, from its cells."""
+        raise SettingError("a table of counts has no rows: fits on a continuous attribute need the rows themselves")
+
+
+Tables: TypeAlias = Resampled | Exchanged | Counted
 Quantity: TypeAlias = Callable[[Tables], Floats]
 
 
@@ -423,7 +461,8 @@ def tabulate(
     if kind == "continuous" and bins is not None:
         raise SettingError("bins make the attribute categorical; give kind='continuous' or bins, not both")
     continuous = kind == "continuous" or (kind is None and bins is None and numeric and len(values) > MOST_LEVELS)
-    return Table(np.where((y < 0) | (guess < 0) | (a < 0), -1, 4 * a + 2 * y + guess), values, continuous)
+    edges = None if bins is None else tuple(bins)
+    return Table(np.where((y < 0) | (guess < 0) | (a < 0), -1, 4 * a + 2 * y + guess), values, continuous, edges)
 
 
 def _binary(column: ArrayLike, positive: Hashable, what: str) -> Ints:
@@ -619,6 +658,47 @@ def _continuous_slopes(x: Floats, code: Ints, counts: Counts) -> Floats:
         cells = resampling.tally(counts[separated], code, 2 * len(x)).reshape(len(separated), -1, 2)
         slopes[separated] = firth_slopes(x, cells.sum(axis=2), cells[..., 1])
     return slopes
+
+
+def _steps(name: str, table: Table) -> Formula:
+    """A logistic metric of a continuous attribute: each slope of `FITS`, exact where a fit has few rows, else `one_step`."""
+    fits = []
+    for which, fit in FITS[name].items():
+        outcome = np.array(fit)[table.code % 4]
+        rows = np.flatnonzero((table.code >= 0) & (outcome >= 0))
+        fits.append(one_step(f"{name} {which}", table.x[table.code[rows] // 4], outcome[rows], rows))
+    return totals.mean_of(fits)
+
+
+def one_step(name: str, x: Floats, outcome: Ints, rows: Ints) -> Formula:
+    """|slope| of the logistic fit of an outcome on x, (m,): one step of Newton from the fit to the data, which is off by about
+    1 part in the number of rows. Few rows, and those that no fit without a penalty separates, are fitted anew every time.
+    """
+    distinct, place = np.unique(x, return_inverse=True)
+    code = 2 * place.astype(np.int64) + outcome
+    start = np.full((1, 2), np.nan)
+    centre, scale = x.mean() if len(x) else 0.0, x.std() if len(x) else 0.0
+    if len(x) >= totals.EXACT and scale > 0:
+        whole = resampling.whole(len(x))
+        resampling.kernels().logistic_fits(whole, code, (distinct - centre) / scale, np.zeros(2), start)
+    intercept, slope = start[0]
+    if np.isnan(slope):
+        return Formula((Exact(rows, lambda counts: np.abs(_continuous_slopes(distinct, code, counts))),), lambda drawn: drawn)
+    z = (x - centre) / scale
+    p = expit(intercept + slope * z)
+    columns = {"g0": outcome - p, "g1": (outcome - p) * z, "h0": p * (1 - p), "h1": p * (1 - p) * z, "h2": p * (1 - p) * z * z}
+    one = np.zeros(len(x), dtype=np.int64)
+
+    def value(*sums: Floats) -> Floats:
+        g0, g1, h0, h1, h2 = (each[:, 0] for each in sums)
+        step = _share(h0 * g1 - h1 * g0, h0 * h2 - h1 * h1)
+        return np.abs(slope + step) / scale
+
+    return Formula(tuple(Sum(f"{name} {key}", 1, partial(_pair, one, v), rows) for key, v in columns.items()), value)
+
+
+def _pair(code: Ints, values: Floats) -> tuple[Ints, Floats]:
+    return code, values
 
 
 def _slopes_by_row(x: Floats, y: NDArray) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -20,6 +21,7 @@ from scipy.special import ndtri
 from rightreasons.errors import DataError, SettingError
 from rightreasons.stats import resampling
 from rightreasons.stats.resampling import Counts
+from rightreasons.stats.totals import Formula, Sum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -287,6 +289,49 @@ def pull_draws(
     if defined:
         return np.mean(defined, axis=0)
     return np.full(len(counts), np.nan)
+
+
+def pull_formula(
+    label: ArrayLike,
+    probability: ArrayLike,
+    attribute: ArrayLike,
+    aligned: Mapping[Hashable, Any],
+    fewest: int = FEWEST,
+    only: Hashable = None,
+    name: str = "pull",
+) -> Formula:
+    """`pull` of sums over rows, for large tables; `only` within one label. Formulas of one name and column share their sums."""
+    y, labels = coded(label)
+    a, attributes = coded(attribute)
+    p = np.asarray(probability, dtype=np.float64)
+    _same_length(y, a, p)
+    A, C = len(attributes), len(labels)
+    code = np.where((y >= 0) & (a >= 0), y * A + a, -1)
+    within = range(C) if only is None else [labels.index(only)]
+    towards = {k: aligned[value] for k, value in enumerate(attributes) if value in aligned}
+    size = np.bincount(code[code >= 0], minlength=A * C).reshape(C, A)
+    compared = {k: [c for c in within if min(size[c, k], size[c].sum() - size[c, k]) >= fewest] for k in towards}
+    columns = list(dict.fromkeys(towards.values()))
+
+    def value(number: Floats, *sums: Floats) -> Floats:
+        rows = number.reshape(-1, C, A)
+        pulls = []
+        for k, cells in compared.items():
+            of = sums[columns.index(towards[k])].reshape(-1, C, A)[:, cells]
+            here = _ratio(of[..., k], rows[:, cells, k])
+            there = _ratio(of.sum(axis=2) - of[..., k], rows[:, cells].sum(axis=2) - rows[:, cells, k])
+            if cells:
+                pulls.append((here - there).mean(axis=1))
+        if not pulls:
+            return np.full(len(number), np.nan)
+        return np.mean(pulls, axis=0)
+
+    of_column = [Sum(f"{name} towards {t}", A * C, partial(_with, code, p[:, t])) for t in columns]
+    return Formula((Sum(f"{name} rows", A * C, lambda: (code, None)), *of_column), value)
+
+
+def _with(code: Ints, values: Floats) -> tuple[Ints, Floats]:
+    return code, values
 
 
 def aligned_by_pull(label: ArrayLike, probability: ArrayLike, attribute: ArrayLike) -> dict[Hashable, int]:

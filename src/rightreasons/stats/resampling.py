@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -27,6 +27,11 @@ FEWEST_IN_BLOCK = 64
 # An interval from fewer than this share of the resamples would be one of the easy resamples only.
 DEFINED_SHARE = 0.95
 FEWEST_EXCHANGEABLE = 20
+# When a large table is exchanged no further: so many permutations reach what was observed that p is known to a tenth, or it lies
+# so many standard deviations beyond all of at least so many that none will.
+ENOUGH = 100
+BEYOND = 8.0
+FEWEST_DRAWN = 96
 
 
 def task_rng(seed: int, task: str) -> np.random.Generator:
@@ -59,13 +64,18 @@ class Resamples:
 
     def counts(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
         """How often each row is in resamples `start` to `stop`: (b, n), rows of one subject alike."""
+        drawn = self.unit_counts(start, stop)
+        if self.unit is None:
+            return drawn
+        return np.take(drawn, self.unit, axis=1)
+
+    def unit_counts(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
+        """How often each unit is in resamples `start` to `stop`: (b, units)."""
         states = self.states[start:stop]
         # A byte is enough: 256 copies of one unit have a probability below 1/256!.
         drawn = np.zeros((len(states), self.units), dtype=np.uint8)
         kernels().draw_counts(states, self.units, drawn)
-        if self.unit is None:
-            return drawn
-        return np.take(drawn, self.unit, axis=1)
+        return drawn
 
     def apply(self, statistic: Callable[[NDArray[np.uint8]], ArrayLike], threads: int | None = None) -> Floats:
         """`statistic` of every resample, (B, ...): it takes counts (b, n) and gives (b, ...). Blocks run in threads."""
@@ -79,7 +89,7 @@ class Resamples:
                 raise DataError(f"the statistic gave shape {values.shape} for {rows} resamples; expected ({rows}, ...)")
             return values
 
-        threads = threads or _threads()
+        threads = threads or available_threads()
         if threads == 1 or len(starts) == 1:
             return np.concatenate([one(start) for start in starts])
         with ThreadPoolExecutor(min(threads, len(starts))) as pool:
@@ -95,9 +105,15 @@ def resamples(n: int, *, rng: np.random.Generator, B: int = 10_000, subject: Arr
         unit = subject_codes(subject)
     if unit is not None and len(unit) != n:
         raise DataError(f"found {len(unit)} subjects for {n} rows; give one subject for every row")
+    states = generator_states(B, rng)
+    return Resamples(n, states, unit, n if unit is None else int(unit.max()) + 1)
+
+
+def generator_states(B: int, rng: np.random.Generator) -> NDArray[np.uint64]:
+    """(B, 4) seeds of one generator each."""
     states = rng.integers(0, 2**64, size=(B, 4), dtype=np.uint64)
     states[:, 0] |= np.uint64(1)  # the all-zero state is the one that this generator cannot leave
-    return Resamples(n, states, unit, n if unit is None else int(unit.max()) + 1)
+    return states
 
 
 def sums(counts: Counts, matrix: ArrayLike) -> Floats:
@@ -175,6 +191,14 @@ class Interval:
     reason: str = ""
     level: float = 0.95
 
+    def __format__(self, spec: str) -> str:
+        """`f"{interval:.2f}"` is "0.31 (0.25 to 0.37)", or the value alone where there are no limits."""
+        if not spec:
+            return str(self)
+        if np.isnan(self.low):
+            return f"{self.value:{spec}}"
+        return f"{self.value:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
+
 
 def interval(value: float, draws: ArrayLike, level: float = 0.95, reason: str = "") -> Interval:
     """Percentile interval from draws (B,). With more than 5 % of them undefined the limits are NaN and the reason says so.
@@ -192,6 +216,11 @@ def interval(value: float, draws: ArrayLike, level: float = 0.95, reason: str = 
         reason = ""
         low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(value), float(low), float(high), len(values), missing, reason, level)
+
+
+def limits_of(intervals: Iterable[Interval]) -> NDArray[np.float64]:
+    """(k, 3) value, low and high of k intervals."""
+    return np.array([(i.value, i.low, i.high) for i in intervals], dtype=np.float64).reshape(-1, 3)
 
 
 def share_interval(value: float, draws: ArrayLike, n: float, level: float = 0.95, reason: str = "") -> Interval:
@@ -220,9 +249,34 @@ def p_value(observed: float, null: ArrayLike, alternative: str = "two-sided") ->
         return float("nan")
     if alternative == "two-sided":
         observed, draws = abs(observed), np.abs(draws)
-    # Equal permutations can differ in the last bits, depending on the order of their sums.
-    short = draws < observed - 1e-12 * max(1.0, abs(observed))
-    return float((1 + np.sum(~short)) / (len(draws) + 1))
+    return float((1 + np.sum(_reaches(draws, observed))) / (len(draws) + 1))
+
+
+def _reaches(draws: Floats, observed: float) -> NDArray[np.bool_]:
+    """Which draws reach what was observed. Equal permutations can differ in the last bits, by the order of their sums."""
+    return ~(draws < observed - 1e-12 * max(1.0, abs(observed)))
+
+
+def sequential_p(observed: float, null: Iterable[Floats], B: int) -> float:
+    """The two-sided p of at most `B` permutations, `null`, which come some at a time and are drawn no further than they decide.
+
+    Once `ENOUGH` of the t_b reach t, after l draws, p is ENOUGH / l (Besag and Clifford 1991), a valid p whatever B is. Once
+    t lies `BEYOND` standard deviations from all that `FEWEST_DRAWN` and more draws show, no other would reach it: p is
+    1 / (B + 1), as if all had been drawn. Else it is that of `p_value`.
+    """
+    draws = np.zeros(0)
+    if np.isnan(observed):
+        return float("nan")
+    for block in null:
+        draws = np.concatenate([draws, block])
+        reached = np.cumsum(_reaches(np.abs(draws), abs(observed)))
+        if reached[-1] >= ENOUGH:
+            return ENOUGH / (1 + int(np.searchsorted(reached, ENOUGH)))
+        if len(draws) >= FEWEST_DRAWN and reached[-1] == 0:
+            distance = abs(observed) - np.abs(draws).max()
+            if distance > BEYOND * draws.std():
+                return 1 / (B + 1)
+    return p_value(observed, draws)
 
 
 def benjamini_hochberg(p: ArrayLike) -> Floats:
@@ -286,13 +340,15 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
         raise DataError(f"found {len(subjects)} subjects for {n} rows; give one subject for every row")
     first = np.unique(subjects, return_index=True)[1]
     if (values == values[first[subjects]]).all():
-        patterns = pd.crosstab(subjects, labels).to_numpy() > 0
-        source, stratum, unit = first, np.unique(patterns, axis=0, return_inverse=True)[1].reshape(-1), subjects
+        patterns = np.zeros((len(first), int(labels.max()) + 1), dtype=bool)
+        patterns[subjects, labels] = True
+        packed = np.packbits(patterns, axis=1)  # in the order of the patterns
+        source, stratum, unit = first, np.unique(_as_one(packed), return_inverse=True)[1].reshape(-1), subjects
         owner = np.arange(len(first))
     else:
         alone = np.bincount(subjects)[subjects] == 1
-        keys = np.stack([np.where(alone, -1, subjects), labels], axis=1)
-        source, stratum, unit = rows, np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1), rows
+        key = np.where(alone, 0, subjects + 1) * (int(labels.max()) + 1) + labels
+        source, stratum, unit = rows, np.unique(key, return_inverse=True)[1].reshape(-1), rows
         owner = subjects
     lowest = np.full(stratum.max() + 1, n)
     highest = np.full(stratum.max() + 1, -1)
@@ -305,6 +361,13 @@ def exchange_within_label(label: ArrayLike, attribute: ArrayLike, subject: Array
     if few:
         reason = f"{exchangeable} exchangeable {what}, at least {FEWEST_EXCHANGEABLE} needed"
     return Exchange(source.astype(np.int64), stratum.astype(np.int64), unit.astype(np.int64), exchangeable, reason)
+
+
+def _as_one(packed: NDArray[np.uint8]) -> NDArray:
+    """Rows of bytes (n, k) as one value each, in the same order."""
+    if packed.shape[1] == 1:
+        return packed[:, 0]
+    return np.ascontiguousarray(packed).view(f"V{packed.shape[1]}").reshape(-1)
 
 
 def subject_codes(subject: ArrayLike) -> NDArray[np.int64]:
@@ -347,7 +410,7 @@ def as_counts(counts: Counts, n: int) -> Counts:
     return np.ascontiguousarray(counts, dtype=np.uint8 if counts.dtype == np.uint8 else np.int64)
 
 
-def _threads() -> int:
+def available_threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if hasattr(os, "sched_getaffinity"):
         available = len(os.sched_getaffinity(0))

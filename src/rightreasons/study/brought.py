@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rightreasons import families
 from rightreasons.data.cohort import Cohort
 from rightreasons.errors import SettingError
 from rightreasons.evidence import Evidence
@@ -50,7 +51,7 @@ EVERY_ROW = 10**12  # one process extracts all rows: nothing is split
 
 
 def refuse_wrong_tables(file: StudyFile) -> None:
-    """Refuse what a file says of references and extraction before a network is loaded."""
+    """Check [references] and [extract] before a network is loaded."""
     start = None if file.model is None else file.model.start
     if start not in (None, "fresh", "given") and not Path(str(start)).exists():
         raise SettingError(f"start={start!r} is neither fresh nor given, and there is no such file: name the starting weights")
@@ -104,13 +105,14 @@ class Brought:
         scheme = self._scheme(rows, selected)
         references = scheme.references()
         units, _ = scheme.units(scheme.drafts(references))
+        calibrations = calibrations_of(scheme, selected, units)
         plan = scheme.plan(
             units,
-            calibrations_of(scheme, selected, units),
+            calibrations,
             references,
             name=self.name,
             base=str(self.folder),
-            notes=_described(self.name, self.file.depth, len(rows), selected),
+            notes=_described(f"{self.file.depth} audit of {self.name} on {len(rows)} rows", selected, scheme.audits),
             brought=self.unit,
             depth=self.file.depth,
             command=self.command,
@@ -130,11 +132,11 @@ class Brought:
     @property
     def _given(self) -> dict[str, Classifier]:
         """The models that are there already to compare with, by unit."""
-        found = {}
+        given = {}
         for role, models in self.references.items():
             for number, model in enumerate(models):
-                found[f"{role}-{number}"] = model
-        return found
+                given[f"{role}-{number}"] = model
+        return given
 
     def _scheme(self, rows: Cohort, selected: list[Selected]) -> Scheme:
         """The model itself, models that were given to compare with, and families that audits are about."""
@@ -169,32 +171,32 @@ class Brought:
         return [audit for audit in selected if audit.is_about_a_family and self.refusal(audit) is None]
 
     def _points(self, families: list[Selected]) -> list[Point]:
-        found = [Point(self.name, BROUGHT, self.file.seed, {}, (), "[model]")]
+        points = [Point(self.name, BROUGHT, self.file.seed, {}, (), "[model]")]
         for role, models in self.references.items():
-            found += [Point(self.name, role, number, {}, (), "[references]") for number in range(len(models))]
+            points += [Point(self.name, role, number, {}, (), "[references]") for number in range(len(models))]
         for attribute in dict.fromkeys(audit.attribute for audit in families):
             for seed, scale in itertools.product(range(FAMILY_SEEDS), SCALES):
-                found.append(Point(self.name, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
-        return found
+                points.append(Point(self.name, f"family-{attribute}", seed, {"scale": scale}, ("scale",), "[audits]"))
+        return points
 
     def _regimes(self, file: StudyFile, families: list[Selected]) -> dict[str, Regime]:
-        found = {BROUGHT: Regime(method=BROUGHT)}
+        regimes = {BROUGHT: Regime(method=BROUGHT)}
         for role in self.references:
-            found[role] = Regime(method=BROUGHT)
+            regimes[role] = Regime(method=BROUGHT)
         for audit in families:
             known = settings_of_method(FAMILY)
             like = {key: value for key, value in file.references.keywords.items() if key in known}
             settings = {"method": FAMILY, "start": BROUGHT, "attribute": audit.attribute, **like}
-            found[f"family-{audit.attribute}"] = Regime(**settings)
-        return found
+            regimes[f"family-{audit.attribute}"] = Regime(**settings)
+        return regimes
 
     def _audits(
         self, file: StudyFile, selected: list[Selected], families: list[Selected], data: Cohort, axes: Mapping[str, Any]
     ) -> dict[str, AuditPlan]:
         """The audits with their roles as far as they are known: the model itself, models that were given, families."""
-        found = {name: planned_audit(name, table, data, axes) for name, table in (file.audits or {}).items()}
+        audits = {name: planned_audit(name, table, data, axes) for name, table in (file.audits or {}).items()}
         for one in selected:
-            audit = found[one.name]
+            audit = audits[one.name]
             for role in one.references:
                 if role.name in self.references:
                     audit.roles[role.name] = {"regime": [role.name]}
@@ -205,7 +207,7 @@ class Brought:
             else:
                 audit.roles[one.subject] = {"regime": ["none"]}
                 audit.unavailable[one.subject] = self._no_family(one)
-        return found
+        return audits
 
     def _no_family(self, one: Selected) -> str:
         if self.file.depth != "full":
@@ -229,7 +231,7 @@ class Brought:
         )
 
     def refusal(self, audit: Selected) -> str | None:
-        """Why nothing is trained for an audit; None where it may be. Empty where the audit itself will say."""
+        """Why no models are trained for an audit: None where they are, empty where the audit itself says why."""
         if audit.impossible:
             return ""
         if self.file.depth == "quick":
@@ -242,11 +244,32 @@ class Brought:
         return None
 
 
-def _described(name: str, depth: str, rows: int, selected: list[Selected]) -> list[str]:
-    """What will run, and what cannot, in words."""
-    able = [one.name for one in selected if not one.impossible]
-    cannot = [f"  {one.name} cannot: {one.impossible}" for one in selected if one.impossible]
-    return [f"{depth} audit of {name} on {rows} rows: {', '.join(able) or 'nothing can run'}", *cannot]
+def _described(what: str, selected: list[Selected], audits: Mapping[str, AuditPlan]) -> list[str]:
+    """What will run, and what will not and why, in words; audits that lack the same are told together."""
+    cannot: dict[str, list[str]] = {}
+    able = []
+    for one in selected:
+        reason = one.impossible or _lacking(one, audits[one.name])
+        if reason:
+            cannot.setdefault(reason, []).append(one.name)
+        else:
+            able.append(one.name)
+    said = [f"{what}", f"  will run: {', '.join(able) or 'nothing'}"]
+    return [*said, *(f"  will not run: {', '.join(names)}: {reason}" for reason, names in cannot.items())]
+
+
+def _lacking(one: Selected, audit: AuditPlan) -> str:
+    """Why an audit will not run though the rows and the network would do: models it cannot go without; empty where it will."""
+    if audit.unavailable.get(audit.subject):
+        return audit.unavailable[audit.subject]
+    if one.module is None:
+        return ""
+    settings = families.accepted(one.module.needs, dict(audit.settings))
+    asked = {need.role for need in one.module.needs(**settings) if not need.optional}
+    reasons = [audit.unavailable[role] for role in audit.unavailable if role in asked and audit.unavailable[role]]
+    if audit.unavailable.get(SEVERITIES) and not audit.settings.get("operators"):
+        reasons.append(audit.unavailable[SEVERITIES])
+    return "; ".join(reasons)
 
 
 # ---- how strongly images are changed -------------------------------------------------------------------------------------
@@ -254,7 +277,7 @@ def _described(name: str, depth: str, rows: int, selected: list[Selected]) -> li
 
 def calibrations_of(scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> dict[str, Calibration]:
     """Attribute → a calibration, for every attribute whose audits change images; the audits' settings name its file."""
-    found: dict[str, Calibration] = {}
+    calibrations: dict[str, Calibration] = {}
     for one in selected:
         if not one.calibrates:
             continue
@@ -268,14 +291,14 @@ def calibrations_of(scheme: Scheme, selected: list[Selected], units: Mapping[str
             continue
         name = one.attribute or "all"
         audit.settings[SEVERITIES] = f"severities/{file_name(f'{name}.json')}"
-        found[one.attribute or ""] = Calibration(
+        calibrations[one.attribute or ""] = Calibration(
             baseline=scheme.brought.unit if scheme.brought is not None else "",
             reference=reference,
             settings=settings_of(calibrate, without=NOT_IN_A_FILE),
             file=audit.settings[SEVERITIES],
             is_needed=False,
         )
-    return found
+    return calibrations
 
 
 def _balanced(one: Selected, scheme: Scheme, selected: list[Selected], units: Mapping[str, Unit]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,14 @@ def verify(study: Study) -> list[Gap]:
 
 def notes(study: Study) -> list[str]:
     """What the checklist asks for and this study cannot have."""
-    found = []
+    lines = []
     if not study.external():
-        found.append("no external cohort in the study: external predictions (1) and external metrics (3) do not apply")
+        lines.append("no external cohort in the study: external predictions (1) and external metrics (3) do not apply")
     if not _of(study, SDI):
-        found.append("no sdi audit in the study: 4 to 7 are not applicable")
+        lines.append("no sdi audit in the study: 4 to 7 are not applicable")
     elif not _regimes(study, CCR):
-        found.append("no regime with method ccr in the study: 5 and 7 are not applicable")
-    return found
+        lines.append("no regime with method ccr in the study: 5 and 7 are not applicable")
+    return lines
 
 
 def _unit(study: Study, unit: str) -> Iterator[Gap]:  # noqa: C901  one entry after the other of a checklist
@@ -125,10 +125,13 @@ def _metrics(external: tuple[str, ...], place: Path, row: dict[str, Any]) -> Ite
     for cohort in (INTERNAL, *external):
         item = INSIDE if cohort == INTERNAL else OUTSIDE
         wanted = [f"{cohort}_{metric}" for metric in METRICS]
-        wanted += [] if cohort == INTERNAL else [f"{cohort}_delta_{metric}" for metric in ("auc", "ece")]
+        if cohort != INTERNAL:
+            wanted += [f"{cohort}_delta_{metric}" for metric in ("auc", "ece")]
         for name in wanted:
-            if row.get(name) is None or row[name] != row[name]:
-                yield item, f"no {name}: {'it is undefined on these rows' if name in row else 'it was not computed'}"
+            if name not in row:
+                yield item, f"no {name}: it was not computed"
+            elif row[name] is None or row[name] != row[name]:
+                yield item, f"no {name}: it is undefined on these rows"
         if "draws" not in arrays:
             yield item, f"no bootstrap distributions on {cohort} (measurements/performance.npz)"
         elif cohort != INTERNAL and "degradation" not in arrays:
@@ -194,7 +197,7 @@ def _over_units(study: Study) -> Iterator[Gap]:
 
 
 def _indices(study: Study) -> Iterator[Gap]:
-    """The index of every unit that has one to have, and what it is relative to."""
+    """The index of every unit that should have one, and the frozen panel that it is relative to."""
     for audit in _of(study, SDI):
         for panel in panels.missing(study, audit):
             yield Gap("", INDEX, f"no frozen panel of {audit} (panels/{panel.name}): {AGAIN}")
@@ -213,91 +216,95 @@ def _indices(study: Study) -> Iterator[Gap]:
 
 def _relation(study: Study, outside: set[str]) -> Iterator[Gap]:
     """A relation of the index and a fall of AUC outside, one point a unit."""
-    asked = {
-        name: told
-        for name, told in study.plan.relations.items()
-        if outside & set(told.y) and any(_is_of(study, x, SDI) for x in told.x)
-    }
+    asked = {}
+    for name, relation in study.plan.relations.items():
+        if outside & set(relation.y) and any(_is_of(study, x, SDI) for x in relation.x):
+            asked[name] = relation
     if not asked:
         yield Gap("", RELATED, "no relation of SDI and the fall of AUC outside: add [relations.NAME]")
-    for name, told in asked.items():
+    for name, relation in asked.items():
         file = _file(study, "relations", name)
         if file.is_file():
-            units = []
-            for u in study.units:
-                if study.plan.units[u].regime in told.regimes and study.status(u) == DONE:
-                    units.append(u)
-            for what in _unrelated(Finding.read(file), len(units)):
+            units = _finished(study, relation.regimes)
+            for what in _lacking_of_relation(Finding.read(file), len(units)):
                 yield Gap("", RELATED, f"[relations.{name}] does not have {what}: {AGAIN}")
 
 
-def _unrelated(found: Finding, units: int) -> Iterator[str]:
-    clouds = [e for e in found.exhibits if isinstance(e, Scatter)]
-    tables = [e for e in found.exhibits if isinstance(e, Table)]
+def _lacking_of_relation(finding: Finding, units: int) -> Iterator[str]:
+    clouds = [e for e in finding.exhibits if isinstance(e, Scatter)]
     if not clouds or len(clouds[0].x) != units:
         yield f"one point for each of {units} units"
-    for method in ("Spearman", "Pearson"):
-        if not any(e.name.startswith(method) and (e.low is not None or e.reason) for e in found.estimates):
-            yield f"a {method} correlation with its interval"
-    if not any("analysis" in e.columns and any("regression" in str(row[1]) for row in e.rows) for e in tables):
+    for method in over_models.METHODS:
+        correlations = [e for e in finding.estimates if e.name == over_models.correlation_name(method, e.group)]
+        if not any(e.low is not None or e.reason for e in correlations):
+            yield f"a {method.capitalize()} correlation with its interval"
+    analyses: set[object] = set()
+    for table in _tables_with(finding, over_models.ANALYSIS):
+        column = table.columns.index(over_models.ANALYSIS)
+        analyses |= {row[column] for row in table.rows}
+    if over_models.REGRESSION not in analyses:
         yield "a line's coefficients"
-    if not any("R²" in e.columns for e in tables):
+    if not _tables_with(finding, over_models.R_SQUARED):
         yield "R² and diagnostics of a line's residuals"
 
 
+def _tables_with(finding: Finding, column: str) -> list[Table]:
+    return [e for e in finding.exhibits if isinstance(e, Table) and column in e.columns]
+
+
 def _comparison(study: Study, outside: set[str]) -> Iterator[Gap]:
-    asked = {name: told for name, told in study.plan.pairs.items() if told.of[1] in _regimes(study, CCR)}
-    for what, of in (("SDI", lambda c: _is_of(study, c, SDI)), ("the fall of AUC outside", lambda c: c in outside)):
-        if not any(of(column) for told in asked.values() for column in told.columns):
-            yield Gap("", PAIRED, f"no paired comparison of {what} between a baseline and CCR: add [pairs.NAME]")
-    for name, told in asked.items():
+    asked = {name: pairs for name, pairs in study.plan.pairs.items() if pairs.of[1] in _regimes(study, CCR)}
+    columns = {column for pairs in asked.values() for column in pairs.columns}
+    lacking = "no paired comparison of {} between a baseline and CCR: add [pairs.NAME]"
+    if not any(_is_of(study, column, SDI) for column in columns):
+        yield Gap("", PAIRED, lacking.format("SDI"))
+    if not columns & outside:
+        yield Gap("", PAIRED, lacking.format("the fall of AUC outside"))
+    for name, pairs in asked.items():
         file = _file(study, "pairs", name)
         if file.is_file():
-            sides = [_done(study, regime) for regime in told.of]
-            rows = {len(e.rows) for e in Finding.read(file).exhibits if isinstance(e, Table) and "difference" in e.columns}
-            if rows != {len(sides[0] & sides[1]) * len(told.columns)}:
+            before, after = (_done(study, regime) for regime in pairs.of)
+            rows = {len(table.rows) for table in _tables_with(Finding.read(file), over_models.DIFFERENCE)}
+            if rows != {len(before & after) * len(pairs.columns)}:
                 yield Gap("", PAIRED, f"[pairs.{name}] does not have the difference of every pair of equal seeds: {AGAIN}")
 
 
 def _done(study: Study, regime: str) -> set[tuple[str, int]]:
     """(architecture, seed) of the units of a regime that are done."""
-    told = study.plan.units
-    return {(told[u].architecture, told[u].seed) for u in study.units if told[u].regime == regime and study.status(u) == DONE}
+    return {(unit.architecture, unit.seed) for unit in _finished(study, (regime,))}
+
+
+def _finished(study: Study, regimes: Collection[str]) -> list[Unit]:
+    """The units of some regimes that are done."""
+    units = []
+    for name in study.units:
+        unit = study.plan.units[name]
+        if unit.regime in regimes and study.status(name) == DONE:
+            units.append(unit)
+    return units
 
 
 def _ablations(study: Study, outside: set[str]) -> Iterator[Gap]:
     """CCR without invariance and without sensitivity, the index from fewer probes, and a table with both and the whole."""
     units = study.plan.units.values()
     trained = {unit.regime: unit.train for unit in units if unit.method == CCR}
-    blind = []
-    for r, t in trained.items():
-        if t["representation"] == t["prediction"] == 0:
-            blind.append(r)
-    bold = [r for r, t in trained.items() if t["sensitivity"] == 0]
-    fewer = []
-    for audit in _of(study, SDI):
-        if 0 in study.plan.audits[audit].settings["weights"]:
-            fewer.append(audit)
-    if not blind:
+    no_invariance = [r for r, t in trained.items() if t["representation"] == t["prediction"] == 0]
+    no_sensitivity = [r for r, t in trained.items() if t["sensitivity"] == 0]
+    fewer_probes = [audit for audit in _of(study, SDI) if 0 in study.plan.audits[audit].settings["weights"]]
+    if not no_invariance:
         yield Gap("", ABLATED, "no CCR without the invariance term (representation = 0, prediction = 0)")
-    if not bold:
+    if not no_sensitivity:
         yield Gap("", ABLATED, "no CCR without the sensitivity term (sensitivity = 0)")
-    if not fewer:
+    if not fewer_probes:
         yield Gap("", ABLATED, "no index from fewer probes: add an sdi audit with a weight of 0")
-    if (
-        blind
-        and bold
-        and fewer
-        and not any(
-            {*blind, *bold} <= set(table.regimes)
-            and outside & set(table.columns)
-            and {column.partition(":")[0] for column in table.columns} & set(fewer)
-            for table in study.plan.tables.values()
-        )
-    ):
-        yield Gap(
-            "", ABLATED, "no table of the ablations beside the whole: add [tables.NAME] with their indices and falls of AUC"
-        )
+    if not (no_invariance and no_sensitivity and fewer_probes):
+        return
+    for table in study.plan.tables.values():
+        audits = {column.partition(":")[0] for column in table.columns}
+        has_regimes = {*no_invariance, *no_sensitivity} <= set(table.regimes)
+        if has_regimes and outside & set(table.columns) and audits & set(fewer_probes):
+            return
+    yield Gap("", ABLATED, "no table of the ablations beside the whole: add [tables.NAME] with their indices and falls of AUC")
 
 
 def _of(study: Study, method: str) -> list[str]:
@@ -326,5 +333,5 @@ def told(study: Study, gaps: list[Gap]) -> dict[str, Any]:
     """The checklist as plain data."""
     if not study.units:
         raise DataError(f"study {study.name!r} has no units")
-    found = {"study": study.name, "units": len(study.units), "complete": not gaps, "gaps": [vars(gap) for gap in gaps]}
-    return {**found, "notes": notes(study)}
+    summary = {"study": study.name, "units": len(study.units), "complete": not gaps, "gaps": [vars(gap) for gap in gaps]}
+    return {**summary, "notes": notes(study)}

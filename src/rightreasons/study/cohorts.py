@@ -42,24 +42,24 @@ def with_roles(rows: Cohort, seed: int, *, trains: bool) -> Cohort:
 
 def training_sets(file: StudyFile, data: Cohort, folder: Path) -> dict[str, Cohort]:
     """What [cohorts] describe: the data with other training rows."""
-    found: dict[str, Cohort] = {}
+    sets: dict[str, Cohort] = {}
     for name, table in file.cohorts.items():
         if name == DATA:
             raise SettingError(f"[cohorts.{name}]: the name {name!r} is taken by [data]")
-        found[name] = training_set(name, table, data, folder, file.seed)
-    return found
+        sets[name] = training_set(name, table, data, folder, file.seed)
+    return sets
 
 
 def external_cohorts(file: StudyFile, folder: Path) -> dict[str, Cohort]:
     """What [external] describes; of a table with a test split, those rows."""
-    found = {}
+    cohorts = {}
     for name, table in file.external.items():
         refuse_taken_name(name, file.cohorts)
         if table.truth is not None:
             raise SettingError(f"[external.{name}] has truth: it belongs into [data], whose rows the audits compare")
         rows = read_source(table, folder / f"world-{name}", file.seed, f"[external.{name}]", folder / "world")
-        found[name] = rows.on("test") if rows.has("test") else rows
-    return found
+        cohorts[name] = rows.on("test") if rows.has("test") else rows
+    return cohorts
 
 
 def refuse_taken_name(name: str, training_sets: Iterable[str] = ()) -> None:
@@ -115,12 +115,12 @@ def training_set(name: str, table: TrainingSet, data: Cohort, folder: Path, seed
 
 def _scaled(keywords: Mapping[str, Any], share: float) -> dict[str, Any]:
     """Numbers of rows that were meant for `train`, for the smaller `val`."""
-    found = dict(keywords)
+    scaled = dict(keywords)
     for key in ("discordant", "size"):
         value = keywords.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
-            found[key] = max(1, round(value * share))
-    return found
+            scaled[key] = max(1, round(value * share))
+    return scaled
 
 
 # ---- what a plan says of them --------------------------------------------------------------------------------------------

@@ -19,21 +19,21 @@ from rightreasons.evidence import Evidence
 from rightreasons.files import read_json
 from rightreasons.findings import Cell, Check, Finding, Table, Verdict, not_run
 from rightreasons.measurements import scalars
+from rightreasons.progress import duration
 from rightreasons.report import report
+from rightreasons.report.summary import summary_path
 from rightreasons.stats.over_models import over_seeds
 from rightreasons.stats.resampling import task_rng
 from rightreasons.study import curves, over_models, panels, preflight
 from rightreasons.study.curves import Concluded
 from rightreasons.study.data_sheet import sheet_of_study
 from rightreasons.study.folder import CONCLUDED, DONE, TIME, Study, Unmeasured, save_findings, write_table
-from rightreasons.study.live import duration
 from rightreasons.study.plan import AuditPlan
 from rightreasons.study.roles import TEST, Group, cases
 
 SUMMARY, ESTIMATES, PAGE = "summary.parquet", "estimates.parquet", "report.html"
 SEVERITIES = "severities"  # the setting of audits that change images
 LEVEL = 0.95
-BY_MODEL = "Model by model"
 
 
 def summarise(study: Study, level: float = LEVEL) -> pd.DataFrame:
@@ -68,7 +68,8 @@ def conclude(study: Study) -> list[Finding]:
     else:
         before = {"made_from": "", "files": []}
     files = [study.folder / "findings" / name for name in before["files"]]
-    if before["made_from"] == made_from and all(file.exists() for file in (*files, study.folder / PAGE)):
+    pages = (study.folder / PAGE, summary_path(study.folder / PAGE))
+    if before["made_from"] == made_from and all(file.exists() for file in (*files, *pages)):
         return [Finding.read(file) for file in files]
     concluded = _concluded(study, set(done))
     cards = preflight.cards_of(study, concluded, study.groups())
@@ -117,7 +118,7 @@ def _subtitle(study: Study) -> str:
 
 def _concluded(study: Study, done: set[str]) -> list[Concluded]:
     groups = study.groups()
-    found = []
+    concluded = []
     for name, audit in study.plan.audits.items():
         about = cases(study.plan, name, groups)
         for group, members in about.items():
@@ -125,15 +126,15 @@ def _concluded(study: Study, done: set[str]) -> list[Concluded]:
             for role, units in members.items():
                 finished[role] = [unit for unit in units if unit in done]
             if finished[audit.subject]:
-                found.append(_case(study, name, group, finished, members.get(panels.PANEL, ())))
+                concluded.append(_case(study, name, group, finished, members.get(panels.PANEL, ())))
         if study.plan.brought and not about:
-            found.append(_without_models(study, name, groups))
-    return found
+            concluded.append(_without_models(study, name, groups))
+    return concluded
 
 
 def _across(study: Study, concluded: Sequence[Concluded]) -> list[Finding]:
     """Of every audit of families: what it says over those of one architecture, where there are several."""
-    found = []
+    findings = []
     for name, audit in study.plan.audits.items():
         module = families.member("audits", audit.method)
         by_architecture: dict[str, dict[str, Any]] = {}
@@ -145,8 +146,8 @@ def _across(study: Study, concluded: Sequence[Concluded]) -> list[Finding]:
                 rng = task_rng(study.plan.seed, f"{audit.method} across")
                 said: Finding = module.across(results, name=f"{name}-{architecture}-families", rng=rng)
                 model = f"{said.model} of {architecture}" if said.model else ""
-                found.append(said.model_copy(update={"model": model, "seed": study.plan.seed, "settings": audit.settings}))
-    return found
+                findings.append(said.model_copy(update={"model": model, "seed": study.plan.seed, "settings": audit.settings}))
+    return findings
 
 
 def _without_models(study: Study, name: str, groups: Mapping[Group, list[str]]) -> Concluded:
@@ -158,7 +159,7 @@ def _without_models(study: Study, name: str, groups: Mapping[Group, list[str]]) 
 
 
 def _minutes(study: Study) -> str:
-    """How long the models that are not trained would take, by what a reference model took."""
+    """How long training the missing models would take, judged by how long a reference model took."""
     seconds = []
     for unit in study.units:
         if unit != study.plan.brought:
@@ -171,12 +172,12 @@ def _minutes(study: Study) -> str:
 
 def _trained_on(study: Study, concluded: list[Concluded]) -> dict[str, str]:
     """Model, as findings name it → the training set that all its units share."""
-    found: dict[str, set[str]] = {}
+    cohorts_of: dict[str, set[str]] = {}
     for key, units in study.groups().items():
         for case in concluded:
             if case.group == key[: len(case.group)]:
-                found.setdefault(case.finding.model, set()).update(study.plan.units[unit].cohort for unit in units)
-    return {model: next(iter(cohorts)) for model, cohorts in found.items() if len(cohorts) == 1}
+                cohorts_of.setdefault(case.finding.model, set()).update(study.plan.units[unit].cohort for unit in units)
+    return {model: next(iter(cohorts)) for model, cohorts in cohorts_of.items() if len(cohorts) == 1}
 
 
 def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]], panel: Sequence[str] = ()) -> Concluded:
@@ -229,7 +230,7 @@ def _case(study: Study, name: str, group: Group, units: Mapping[str, list[str]],
 
 
 def _lacks(study: Study, name: str, units: Sequence[str]) -> str:
-    """The data without which the audit could not run on the first of these units that it could not measure."""
+    """Which data the audit lacked on the first of these units that it could not measure."""
     for unit in units:
         measurement = study.measurement(unit, name)
         if isinstance(measurement, Unmeasured):
@@ -263,7 +264,7 @@ def _finding_name(study: Study, name: str, group: Group) -> str:
 def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Role → measurements, and role → why it has none. A tested model without one leaves nothing to conclude."""
     audit = study.plan.audits[name]
-    found, lacking = {}, dict(audit.unavailable)
+    measured, lacking = {}, dict(audit.unavailable)
     if SEVERITIES in audit.settings and study.settings(name)[SEVERITIES] is None and audit.settings[SEVERITIES]:
         lacking[SEVERITIES] = "its severities are not calibrated: that has failed"
     for role, members in units.items():
@@ -271,12 +272,12 @@ def _measured(study: Study, name: str, units: Mapping[str, list[str]]) -> tuple[
         missing = [m.not_run for m in every if isinstance(m, Unmeasured)]
         known = [m for m in every if not isinstance(m, Unmeasured)]
         if known and not (missing and role == audit.subject):
-            found[role] = known
+            measured[role] = known
         elif missing:
             lacking[role] = missing[0]
         elif role not in audit.unavailable:
             lacking[role] = _why_none(study, audit, role)
-    return found, lacking
+    return measured, lacking
 
 
 def _why_none(study: Study, audit: AuditPlan, role: str) -> str:
@@ -291,38 +292,51 @@ def _why_none(study: Study, audit: AuditPlan, role: str) -> str:
     return f"no finished {role} model (regime {' or '.join(regimes)})"
 
 
-def _with_seeds(found: Finding, units: list[str], measured: list[Any], verdicts: list[Verdict]) -> Finding:
-    """The finding with a table of its models, unless the audit has one, and a check that no seed says otherwise."""
-    checks, exhibits = found.checks, found.exhibits
-    if found.verdict is not None:
-        said = {}
-        for verdict in dict.fromkeys(verdicts):
-            said[verdict] = [u for u, v in zip(units, verdicts) if v == verdict]
-        note = "; ".join(f"{verdict}: {', '.join(who)}" for verdict, who in said.items())
-        same = set(verdicts) == {found.verdict}
-        checks = (*checks, Check(name="every seed on its own gives this verdict", passed=same, note="" if same else note))
+def _with_seeds(finding: Finding, units: list[str], measured: list[Any], verdicts: list[Verdict]) -> Finding:
+    """The finding with a table of its models, and a check that no seed says otherwise."""
+    checks, exhibits = finding.checks, finding.exhibits
+    if finding.verdict is not None:
+        checks = (*checks, _seeds_agree(finding.verdict, units, verdicts))
     numbers = [_intervals(m) for m in measured]
-    if numbers[0] and not any(e.title == BY_MODEL for e in exhibits):
-        names = tuple(numbers[0])
-        rows = []
-        for unit, row in zip(units, numbers, strict=True):
-            rows.append([unit, *(row[name] for name in names)])
-        over = []
-        for name in names:
-            over.append(over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64)))
-        rows.append(["mean over seeds", *(Cell.of(i) for i in over)])
-        caption = "Each model with its own interval; the last row is the mean over models with its t interval."
-        exhibits = (*exhibits, Table(title=BY_MODEL, caption=caption, columns=("model", *names), rows=rows))
-    return found.model_copy(update={"checks": checks, "exhibits": exhibits})
+    if numbers[0]:
+        exhibits = (*exhibits, _model_by_model(units, numbers))
+    return finding.model_copy(update={"checks": checks, "exhibits": exhibits})
+
+
+def _seeds_agree(verdict: Verdict, units: list[str], verdicts: list[Verdict]) -> Check:
+    who: dict[Verdict, list[str]] = {}
+    for unit, own in zip(units, verdicts, strict=True):
+        who.setdefault(own, []).append(unit)
+    same = set(verdicts) == {verdict}
+    note = ""
+    if not same:
+        note = "; ".join(f"{own}: {', '.join(several)}" for own, several in who.items())
+    return Check(id="seeds", name="every seed on its own gives this verdict", passed=same, note=note)
+
+
+def _model_by_model(units: list[str], numbers: list[dict[str, Cell]]) -> Table:
+    names = tuple(numbers[0])
+    rows: list[list[object]] = []
+    for unit, row in zip(units, numbers, strict=True):
+        rows.append([unit, *(row[name] for name in names)])
+    over: list[object] = ["mean over seeds"]
+    for name in names:
+        over.append(Cell.of(over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64))))
+    return Table(
+        title="Model by model",
+        caption="Each model with its own interval; the last row is the mean over models with its t interval.",
+        columns=("model", *names),
+        rows=[*rows, over],
+    )
 
 
 def _intervals(measurement: Any) -> dict[str, Cell]:
     """The numbers of a measurement that come with limits."""
-    found = scalars(measurement)
+    columns = scalars(measurement)
     return {
-        name.replace("_", " "): Cell(value=value, low=found[f"{name}_low"], high=found[f"{name}_high"])
-        for name, value in found.items()
-        if f"{name}_low" in found and f"{name}_high" in found
+        name.replace("_", " "): Cell(value=value, low=columns[f"{name}_low"], high=columns[f"{name}_high"])
+        for name, value in columns.items()
+        if f"{name}_low" in columns and f"{name}_high" in columns
     }
 
 
@@ -347,7 +361,7 @@ def elsewhere(study: Study) -> list[Finding]:
     for method in families.members("audits"):
         if _reads_outputs_alone(method):
             alone.append(method)
-    found = []
+    findings = []
     for name in study.plan.external:
         said = study.evidence(study.plan.brought)
         logits, card = said.on(name)["logits"], said.card
@@ -355,8 +369,8 @@ def elsewhere(study: Study) -> list[Finding]:
         evidence = Evidence.from_arrays(rows, {"test": {"logits": logits}}, classes=card.classes, name=card.name)
         for finding in audit_all(evidence, audits=alone, seed=study.plan.seed):
             renamed = {"name": f"{finding.name}-{name}", "cohort": name, "verdict": None, "model": study.plan.name}
-            found.append(finding.model_copy(update=renamed))
-    return found
+            findings.append(finding.model_copy(update=renamed))
+    return findings
 
 
 def _reads_outputs_alone(method: str) -> bool:

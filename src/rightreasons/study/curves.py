@@ -74,14 +74,14 @@ def estimates(study: Study, concluded: Iterable[Concluded]) -> pd.DataFrame:
 
 def findings(study: Study, frame: pd.DataFrame) -> list[Finding]:
     """Curves of what [curves] asks for, and of every audit's headline along every axis."""
-    found = []
+    curves = []
     for name, asked in study.plan.curves.items():
-        found.append(_finding(study, f"curves-{name}", asked.y, asked.x, points(study, frame, asked.y)))
-    for audit, told in study.plan.audits.items():
-        for axis in study.plan.axes if told.subject == TEST else ():
+        curves.append(_finding(study, f"curves-{name}", asked.y, asked.x, points(study, frame, asked.y)))
+    for audit, planned in study.plan.audits.items():
+        for axis in study.plan.axes if planned.subject == TEST else ():
             if CurvePlan(y=audit, x=axis) not in study.plan.curves.values():
-                found.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, points(study, frame, audit)))
-    return [finding for finding in found if finding is not None]
+                curves.append(_finding(study, f"curves-{audit}-{axis}", audit, axis, points(study, frame, audit)))
+    return [finding for finding in curves if finding is not None]
 
 
 # ---- what is drawn -------------------------------------------------------------------------------------------------------
@@ -130,16 +130,16 @@ def points(study: Study, frame: pd.DataFrame, y: str) -> Points:
 
 
 def _column(study: Study, y: str) -> pd.DataFrame:
-    """A column of the table, of finished units that are not there for another's sake."""
+    """A column of the table, over finished units that were not trained as references."""
     table = study.table.set_index("unit")
     if y not in table:
         return pd.DataFrame(columns=["model", "architecture", "regime", "seed", "value", "low", "high"])
     rows = []
-    for unit, told in study.plan.units.items():
-        if told.regime in study.plan.references or told.train.get("target") or table.loc[unit, "status"] != DONE:
+    for unit, planned in study.plan.units.items():
+        if planned.regime in study.plan.references or planned.train.get("target") or table.loc[unit, "status"] != DONE:
             continue
-        row = {"model": unit, "architecture": told.architecture, "regime": told.regime, "seed": told.seed}
-        row |= _axes_columns(study, told.axes)
+        row = {"model": unit, "architecture": planned.architecture, "regime": planned.regime, "seed": planned.seed}
+        row |= _axes_columns(study, planned.axes)
         for key, column in (("value", y), ("low", f"{y}_low"), ("high", f"{y}_high")):
             row[key] = table.loc[unit].get(column, np.nan)
         rows.append(row)

@@ -152,9 +152,9 @@ def _left_out(parts: Mapping[str, Cohort], evidence: Evidence | None) -> Table:
 
 
 def imbalance(cohort: Cohort, *models: str) -> tuple[Estimate, ...]:
-    """How strongly every attribute goes with the label in the training rows of a cohort, told of some models or of all."""
-    found = [association(cohort.on("train"), name) for name in cohort.attributes]
-    return tuple(e.model_copy(update={"group": model}) for e in found for model in models or ("",))
+    """How strongly every attribute goes with the label in the training rows of a cohort, for some models or for all."""
+    associations = [association(cohort.on("train"), name) for name in cohort.attributes]
+    return tuple(e.model_copy(update={"group": model}) for e in associations for model in models or ("",))
 
 
 def association(rows: Cohort, name: str) -> Estimate:

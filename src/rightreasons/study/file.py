@@ -262,32 +262,34 @@ def schema() -> str:
 
 def absolute(tables: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """The same tables with absolute paths in [data], [external], [model], [architectures] and [references]."""
-    found = dict(tables)
-    if isinstance(found.get("data"), Mapping):
-        found["data"] = _with_paths(found["data"], base, "manifest", "root")
+    resolved = dict(tables)
+    if isinstance(resolved.get("data"), Mapping):
+        resolved["data"] = _with_paths(resolved["data"], base, "manifest", "root")
     for name in ("external", "architectures"):
-        if isinstance(found.get(name), Mapping):
-            found[name] = {
-                key: _with_paths(table, base, "manifest", "root", "checkpoint") if isinstance(table, Mapping) else table
-                for key, table in found[name].items()
-            }
-    if isinstance(found.get("model"), Mapping):
-        found["model"] = _with_paths(found["model"], base, "checkpoint")
+        if isinstance(resolved.get(name), Mapping):
+            tables_of = resolved[name].items()
+            resolved[name] = {key: _with_paths(table, base, "manifest", "root", "checkpoint") for key, table in tables_of}
+    if isinstance(resolved.get("model"), Mapping):
+        resolved["model"] = _with_paths(resolved["model"], base, "checkpoint")
         for key in ("model", "start"):  # a word, or a folder or file
-            value = found["model"].get(key)
+            value = resolved["model"].get(key)
             if isinstance(value, str) and (base / value).exists():
-                found["model"][key] = _absolute(value, base)
-    if isinstance(found.get("references"), Mapping):
-        found["references"] = dict(found["references"])
+                resolved["model"][key] = _absolute(value, base)
+    if isinstance(resolved.get("references"), Mapping):
+        resolved["references"] = dict(resolved["references"])
         for role in ("baseline", "attribute"):
-            folders = found["references"].get(role)
+            folders = resolved["references"].get(role)
             if isinstance(folders, list):
-                found["references"][role] = [_absolute(folder, base) for folder in folders]
-    return found
+                resolved["references"][role] = [_absolute(folder, base) for folder in folders]
+    return resolved
 
 
-def _with_paths(table: Mapping[str, Any], base: Path, *keys: str) -> dict[str, Any]:
-    return {key: _absolute(value, base) if key in keys else value for key, value in table.items()}
+def _with_paths(table: Any, base: Path, *keys: str) -> Any:
+    """A table with absolute paths at these keys; what is no table is left to the checks."""
+    if not isinstance(table, Mapping):
+        return table
+    absolute = {key: _absolute(table[key], base) for key in keys if key in table}
+    return {**table, **absolute}
 
 
 def _absolute(value: Any, base: Path) -> Any:
@@ -330,7 +332,7 @@ def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> st
     """One error of pydantic as a sentence of ours."""
     path = [part for part in error["loc"] if isinstance(part, int) or not _is_branch(part)]
     if path and isinstance(path[-1], int):  # a whole table of a list
-        return f"{source} {_place(path)} is {_shown(error['input'])}; expected is a table"
+        return f"{source} {_place(path)} is {_shown(error['input'])}; expected a table"
     key, where = path[-1] if path else "", _place(path[:-1])
     within = f"{source} {where}".strip()
     if error["type"] == "extra_forbidden":
@@ -343,9 +345,9 @@ def _sentence(error: ErrorDetails, tables: Mapping[str, Any], source: str) -> st
         example = '{regime = "erm", lr = "*"}'
         return f"{within} {key} is {_shown(error['input'])}: give a regime, a list of them, or conditions such as {example}"
     if error["type"] == "greater_than_equal":
-        return f"{within} {key} is {_shown(error['input'])}; expected is a number from {error['ctx']['ge']}"
+        return f"{within} {key} is {_shown(error['input'])}; expected a number from {error['ctx']['ge']}"
     expected = EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return f"{within} {key} is {_shown(error['input'])}; expected is {expected}"
+    return f"{within} {key} is {_shown(error['input'])}; expected {expected}"
 
 
 def _meaning(path: list[str | int]) -> str:
@@ -385,8 +387,8 @@ def _table_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):
-        if (found := _table_in(part)) is not None:
-            return found
+        if (table := _table_in(part)) is not None:
+            return table
     return None
 
 

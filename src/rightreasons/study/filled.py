@@ -29,7 +29,7 @@ def audited_runs(file: StudyFile, folder: Path, command: str, say: Callable[[str
 def filled(file: StudyFile, folder: Path) -> StudyFile:
     """The file with the audits that it does not name.
 
-    What an audit compares with is trained unless it could not run anyway, or nothing shall be trained (quick). Families are
+    Models that an audit compares with are trained, unless it could not run anyway or the depth is quick. Families are
     trained with `full`.
     """
     if file.audits is not None:

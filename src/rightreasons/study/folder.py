@@ -122,13 +122,15 @@ class Study:
     def run(self, unit: str) -> dict[str, Any]:
         """The unit's run.json; of one that was never begun, its plan alone."""
         file = self.path(unit) / RUN
-        told = _read(file)
-        if told is None:
+        record = _read(file)
+        if record is None:
             return {"status": PLANNED, "plan": self.plan.units[unit].model_dump(mode="json"), "attempts": []}
-        is_whole = isinstance(told, dict) and isinstance(told.get("status"), str) and _is_list_of_tables(told.get("attempts"))
-        if not is_whole or not isinstance(told.get("error") or {}, dict):
+        is_whole = (
+            isinstance(record, dict) and isinstance(record.get("status"), str) and _is_list_of_tables(record.get("attempts"))
+        )
+        if not is_whole or not isinstance(record.get("error") or {}, dict):
             raise DataError(f"{file} does not say how far its unit is: remove it, and rightreasons sweep makes it again")
-        return dict(told)
+        return dict(record)
 
     def row(self, unit: str) -> dict[str, Any] | None:
         """The unit's row of the table, None before it is done (or where the audits asked for have changed since)."""
@@ -168,7 +170,7 @@ class Study:
 
     def needs(self, unit: str | None = None) -> list[Need]:
         """Every array that audits read of a unit (by default of any), and the logits of internal and external test rows."""
-        found: dict[Need, None] = {}
+        needs: dict[Need, None] = {}
         for name, audit in self.plan.audits.items():
             played = None
             if unit is not None:
@@ -177,10 +179,10 @@ class Study:
                 continue
             for need in needs_of([audit.method], {audit.method: self.settings(name)}):
                 if played is None or need.role in played:
-                    found[need] = None
+                    needs[need] = None
         for name in ("test", *self.external(unit)):
-            found[Need("test", name, "logits")] = None
-        return list(found)
+            needs[Need("test", name, "logits")] = None
+        return list(needs)
 
     def roles(self, unit: str, audit: str) -> tuple[str, ...]:
         """The roles that a unit has in an audit; none where the audit does not look at it."""
@@ -189,10 +191,10 @@ class Study:
     def waits_for(self, unit: str) -> tuple[str, ...]:
         """Units whose models a unit starts from or reads."""
         planned = self.plan.units[unit]
-        found = [planned.start, *(other for others in planned.references.values() for other in others)]
+        others_needed = [planned.start, *(other for others in planned.references.values() for other in others)]
         for calibration in self.calibrations_of(unit):
-            found += [calibration.baseline, calibration.reference]
-        return tuple(other for other in dict.fromkeys(found) if other and other != self.plan.brought)
+            others_needed += [calibration.baseline, calibration.reference]
+        return tuple(other for other in dict.fromkeys(others_needed) if other and other != self.plan.brought)
 
     def calibrations_of(self, unit: str) -> list[Calibration]:
         """The calibrations whose severities a unit's method trains with."""
@@ -209,7 +211,7 @@ class Study:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row a unit, sorted by id: its plan and every measurement; columns that hold times begin with `time_`."""
+        """One row for each unit, sorted by id: its plan and every measurement; columns that hold times begin with `time_`."""
         rows = []
         for unit in self.units:
             row = self.row(unit)
@@ -244,11 +246,11 @@ class Study:
 
     def groups(self) -> dict[tuple[str, ...], list[str]]:
         """Units that differ in nothing but the seed: (architecture, regime, setting=value …) → units, by seed."""
-        found: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[tuple[str, ...], list[str]] = {}
         for unit, plan in sorted(self.plan.units.items(), key=lambda item: (item[1].seed, item[0])):
             key = (plan.architecture, plan.regime, *(f"{k}={v}" for k, v in sorted(plan.axes.items())))
-            found.setdefault(key, []).append(unit)
-        return dict(sorted(found.items()))
+            groups.setdefault(key, []).append(unit)
+        return dict(sorted(groups.items()))
 
     def measurement(self, unit: str, audit: str) -> Any:
         """What an audit (by the name of its table) measured of a unit."""
@@ -281,9 +283,9 @@ def read_measurement(method: str, path: Path) -> Any:
 def read_plan(path: Path) -> Plan:
     """What plan.json says."""
     try:
-        told = read_json(path)
-        known_format(told.get("format") if isinstance(told, dict) else None, PLAN_FORMAT, path)
-        return Plan.model_validate(told)
+        plan = read_json(path)
+        known_format(plan.get("format") if isinstance(plan, dict) else None, PLAN_FORMAT, path)
+        return Plan.model_validate(plan)
     except DataError:
         raise
     except (ValidationError, ValueError, RecursionError) as error:
@@ -309,7 +311,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> Path:
     for name in frame:
         if frame[name].dtype == object:
             kinds[str(name)] = {type(v) for v in frame[name] if v is not None}
-    frame = frame.assign(**{name: frame[name].map(_text) for name, found in kinds.items() if len(found) > 1})
+    frame = frame.assign(**{name: frame[name].map(_text) for name, of_column in kinds.items() if len(of_column) > 1})
     with replacing(path) as partial:
         frame.to_parquet(partial, index=False)
     return path
@@ -323,14 +325,14 @@ def _text(value: Any) -> str | None:
 
 def save_findings(findings: Sequence[Finding], folder: Path, made_from: str = "") -> None:
     """Write findings, and remove those that an earlier run wrote and this one does not: they would speak of another question."""
-    told = folder / CONCLUDED
+    listing = folder / CONCLUDED
     names = [file_name(finding.name) + Finding.SUFFIX for finding in findings]
-    for old in set(read_json(told)["files"] if told.exists() else ()) - set(names):
+    for old in set(read_json(listing)["files"] if listing.exists() else ()) - set(names):
         (folder / "findings" / old).unlink(missing_ok=True)
         (folder / CIRCUMSTANCES / old).unlink(missing_ok=True)
     for finding in findings:
         finding.save(folder)
-    write_json(told, {"made_from": made_from, "files": names})
+    write_json(listing, {"made_from": made_from, "files": names})
 
 
 def now() -> str:
@@ -339,7 +341,7 @@ def now() -> str:
 
 @contextmanager
 def locked(places: Iterable[Path], name: str = "lock") -> Iterator[None]:
-    """Hold the folders of units, or with another `name` a part of them, for oneself.
+    """Lock the folders of units, or with another `name` a part of them, for this process.
 
     A process that dies lets go; one that finds them held waits and then sees what was done.
     """

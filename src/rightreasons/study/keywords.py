@@ -55,7 +55,7 @@ def refuse_wrong_types(given: Mapping[str, Any], *functions: Callable[..., Any],
             # Strict JSON takes a list for a tuple and a whole number for a float, as a file must, and no text for a number.
             checker.validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
-            raise SettingError(f"{where} {key} is {json.dumps(value)}; expected is {_expected(hints[key], error)}") from None
+            raise SettingError(f"{where} {key} is {json.dumps(value)}; expected {_expected(hints[key], error)}") from None
         except (TypeError, ValueError):
             continue  # a Python object that no file could hold: the function itself will say
     refuse_beyond_limits(given, where)
@@ -103,7 +103,7 @@ def _is_collection(origin: Any) -> bool:
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Keyword → its type, as far as the names in the annotations can be resolved."""
-    found = {}
+    by_name = {}
     try:
         if inspect.isclass(function):
             written = function.__init__
@@ -115,8 +115,8 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = resolved.get(name, parameter.annotation)
         if annotation is not inspect.Parameter.empty and not isinstance(annotation, str):
-            found[name] = annotation
-    return found
+            by_name[name] = annotation
+    return by_name
 
 
 WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
@@ -153,4 +153,4 @@ def refuse_wrong_values(kind: type[T], given: Mapping[str, Any], where: str) -> 
             allowed = _expected(hint, error)
         else:
             allowed = first["msg"]
-        raise SettingError(f"{where} {key} is {json.dumps(given[key])}; expected is {allowed}") from None
+        raise SettingError(f"{where} {key} is {json.dumps(given[key])}; expected {allowed}") from None

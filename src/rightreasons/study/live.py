@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from rightreasons.progress import duration
 from rightreasons.study.engines import Task
 
 SHOWN = 8  # running tasks named in the live table
@@ -102,21 +103,12 @@ class Watch:
             table.add_column(heading, justify="right")
         left = self.seconds_left
         rate = (self.done - self._before) / max(self._drawn - self._began, 1e-9) * 60
-        told = "?"
+        remaining = "?"
         if left is not None:
-            told = duration(left)
-        table.add_row(f"{self.done} of {self.total}", str(len(self.running)), str(self.failed), f"{rate:.1f}", told)
+            remaining = duration(left)
+        table.add_row(f"{self.done} of {self.total}", str(len(self.running)), str(self.failed), f"{rate:.1f}", remaining)
         whole = Table.grid()
         whole.add_row(table)
         for key, since in list(self.running.items())[:SHOWN]:
             whole.add_row(f"  {key}  [dim]{self._drawn - since:.0f} s[/dim]")
         self._live.update(whole, refresh=True)
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ by default all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any
 
@@ -41,6 +42,8 @@ from rightreasons.study.plan import PLAIN, OverModels
 KINDS = ("tables", "relations", "pairs")
 KEYS = {"tables": ("columns",), "relations": ("x", "y"), "pairs": ("of", "columns")}
 METHODS = ("spearman", "pearson")
+# Columns and rows by which the checklist knows the tables of a finding.
+ANALYSIS, REGRESSION, R_SQUARED, DIFFERENCE = "analysis", "linear regression", "R²", "difference"
 LOOKS = {
     "": "over models",
     "within": "within architecture",
@@ -51,8 +54,8 @@ SURE = 0.05
 
 
 def read(file: StudyFile, regimes: Sequence[str]) -> dict[str, dict[str, OverModels]]:
-    """The tables of a file, checked; of a pair also what its second regime changes by construction."""
-    found: dict[str, dict[str, OverModels]] = {kind: {} for kind in KINDS}
+    """The tables of a file, checked; for a pair also what its second regime changes by construction."""
+    relations: dict[str, dict[str, OverModels]] = {kind: {} for kind in KINDS}
     for kind in KINDS:
         for name, table in getattr(file, kind).items():
             named = {key: _list(getattr(table, key)) for key in KEYS[kind]}
@@ -63,18 +66,18 @@ def read(file: StudyFile, regimes: Sequence[str]) -> dict[str, dict[str, OverMod
             more = {}
             if kind == "pairs":
                 more["by_construction"] = _by_construction(file, named["of"][1], named["columns"])
-            found[kind][name] = OverModels(**named, regimes=compared, title=table.title, **more)
-    return found
+            relations[kind][name] = OverModels(**named, regimes=compared, title=table.title, **more)
+    return relations
 
 
 def findings(study: Study, estimates: pd.DataFrame) -> list[Finding]:
     """A finding for every table, relation and pair that the study asks for."""
     make = {"tables": _table, "relations": _relation, "pairs": _pair}
-    found = []
+    shown = []
     for kind in KINDS:
         for name, asked in getattr(study.plan, kind).items():
-            found.append(make[kind](study, estimates, f"{kind}-{name}", asked))
-    return found
+            shown.append(make[kind](study, estimates, f"{kind}-{name}", asked))
+    return shown
 
 
 def _list(names: str | Sequence[str]) -> list[str]:
@@ -89,7 +92,7 @@ def _by_construction(file: StudyFile, regime: str, columns: Iterable[str]) -> di
     if method == PLAIN:
         return {}
     reasons = getattr(families.member("mitigations", method), "BY_CONSTRUCTION", {})
-    found = {}
+    reasons_of = {}
     for column in columns:
         name = column.partition(":")[0]
         audit = (file.audits or {}).get(name)
@@ -97,8 +100,8 @@ def _by_construction(file: StudyFile, regime: str, columns: Iterable[str]) -> di
         if audit is not None and audit.method:
             audited = audit.method
         if audited in reasons:
-            found[column] = reasons[audited]
-    return found
+            reasons_of[column] = reasons[audited]
+    return reasons_of
 
 
 # ---- values --------------------------------------------------------------------------------------------------------------
@@ -108,9 +111,9 @@ def _values(study: Study, estimates: pd.DataFrame, names: Iterable[str], regimes
     """A row for each model, with architecture, regime, seed and an `Interval` for every name; and the row of the first name."""
     frames, row = [], None
     for name in names:
-        found = curves.points(study, estimates, name)
-        row = row or found.row
-        frame = found.frame[found.frame["regime"].isin(list(regimes))]
+        points = curves.points(study, estimates, name)
+        row = row or points.row
+        frame = points.frame[points.frame["regime"].isin(list(regimes))]
         cells = []
         for v, lo, hi in zip(frame["value"], frame["low"], frame["high"], strict=True):
             cells.append(Interval(v, lo, hi))
@@ -191,11 +194,11 @@ def _relation(study: Study, estimates: pd.DataFrame, name: str, asked: OverModel
     question = f"{title}: does {asked.x[0]} go with {asked.y[0]} over models?"
     if not len(frame):
         return _finding(study, name, asked, frame, row, question=question)
-    found = _Relation(frame, pairs, study.plan.seed, name)
+    relation = _Relation(frame, pairs, study.plan.seed, name)
     return _finding(
         study, name, asked, frame, row,
-        question=question, sentence=found.sentence(), estimates=found.estimates(row), checks=found.checks(),
-        exhibits=found.exhibits(title),
+        question=question, sentence=relation.sentence(), estimates=relation.estimates(row), checks=relation.checks(),
+        exhibits=relation.exhibits(title),
     )  # fmt: skip
 
 
@@ -242,7 +245,7 @@ class _Relation:
         one = self.found["", "spearman"][self.first]
         if np.isnan(one.coefficient.value):
             return f"{self.first}: no correlation over {one.n} models ({one.coefficient.reason})."
-        said = f"Over {one.n} models {self.first} have a rank correlation of {_interval(one.coefficient)}, p {one.p_adjusted:.2g}"
+        said = f"Over {one.n} models {self.first} have a rank correlation of {one.coefficient:.2f}, p {one.p_adjusted:.2g}"
         others = []
         for look in self.looks:
             if look in ("within", "seeds"):
@@ -260,7 +263,7 @@ class _Relation:
                 note = "p by permutation, Benjamini-Hochberg over the pairs of numbers"
                 if one.p_reason:
                     note += f"; {one.p_reason}"
-                name = f"{method.capitalize()} correlation of {key}{among}"
+                name = f"{correlation_name(method, key)}{among}"
                 rho = one.coefficient
                 estimates.append(
                     Estimate(
@@ -271,29 +274,19 @@ class _Relation:
         return estimates
 
     def checks(self) -> list[Check]:
-        found = []
+        checks = []
         for key, line in self.lines.items():
             stable = self.stable[key]
-            same = stable.same_sign[~np.isnan(stable.same_sign)]
             units = self.frame.index[line.influential].tolist()
-            found += [
+            checks += [
                 Check(name=f"the sign is the same within architecture and over clusters: {key}", passed=self._one_sign(key)),
-                Check(
-                    name=f"subsets of seeds have the same sign: {key}",
-                    passed=bool((same >= 0.95).all()) if len(same) else None,
-                    note=stable.reason or f"in {same.min():.0%} of the subsets at least" if len(same) else stable.reason,
-                ),
-                Check(
-                    name=f"residuals of the line look normal and evenly spread: {key}",
-                    passed=None if np.isnan(line.normal_p) else min(line.normal_p, line.equal_variance_p) > SURE,
-                    note=line.residual_reason
-                    or f"Shapiro-Wilk p {line.normal_p:.2g}, Breusch-Pagan p {line.equal_variance_p:.2g}",
-                ),
+                _sign_in_subsets(stable, key),
+                _even_residuals(line, key),
                 Check(
                     name=f"no model alone moves the line: {key}", passed=None if line.reason else not units, note=", ".join(units)
                 ),
             ]
-        return found
+        return checks
 
     def exhibits(self, title: str) -> list[Exhibit]:
         return [*self._clouds(title), self._table(title), self._diagnostics(title), self._fewer_seeds(title)]
@@ -315,7 +308,7 @@ class _Relation:
             "the line by least squares with t intervals, robust to unequal variance or to clusters where it says so. Adjusted p: "
             "Benjamini-Hochberg over the pairs of numbers. A regime that moves both numbers makes them correlate in any world: "
             "within architecture and regime only seeds differ.",
-            columns=("numbers", "analysis", "statistic", "estimate", "p", "adjusted p", "models"),
+            columns=("numbers", ANALYSIS, "statistic", "estimate", "p", "adjusted p", "models"),
             rows=rows,
         )
 
@@ -326,7 +319,7 @@ class _Relation:
             rows.append([key, r.r2, r.normal_p, r.jarque_bera_p, r.equal_variance_p, r.cook_max, r.leverage_max, influential])
         return Table(
             title=f"{title}: the lines' residuals",
-            columns=("numbers", "R²", "Shapiro-Wilk p", "Jarque-Bera p", "Breusch-Pagan p", "largest Cook's distance",
+            columns=("numbers", R_SQUARED, "Shapiro-Wilk p", "Jarque-Bera p", "Breusch-Pagan p", "largest Cook's distance",
                      "largest leverage", "models that move the line"),
             rows=rows,
         )  # fmt: skip
@@ -354,9 +347,9 @@ class _Relation:
         line = self.lines[key]
         robust = "clusters" if "clusters" in self.looks else "unequal variance"
         rows += [
-            [key, "linear regression", "slope", _cell(line.slope), line.p, None, line.n],
-            [key, "linear regression", "intercept", _cell(line.intercept), None, None, line.n],
-            [key, f"linear regression, robust to {robust}", "slope", _cell(line.slope_robust), line.p_robust, None, line.n],
+            [key, REGRESSION, "slope", _cell(line.slope), line.p, None, line.n],
+            [key, REGRESSION, "intercept", _cell(line.intercept), None, None, line.n],
+            [key, f"{REGRESSION}, robust to {robust}", "slope", _cell(line.slope_robust), line.p_robust, None, line.n],
         ]
         return rows
 
@@ -370,10 +363,40 @@ class _Relation:
         return len(set(np.sign(values))) == 1
 
 
+def _sign_in_subsets(stable: SeedStability, key: str) -> Check:
+    same = stable.same_sign[~np.isnan(stable.same_sign)]
+    passed, note = None, stable.reason
+    if len(same):
+        passed = bool((same >= 0.95).all())
+        note = note or f"in {same.min():.0%} of the subsets at least"
+    return Check(name=f"subsets of seeds have the same sign: {key}", passed=passed, note=note)
+
+
+def _even_residuals(line: Regression, key: str) -> Check:
+    passed = None
+    if not np.isnan(line.normal_p):
+        passed = min(line.normal_p, line.equal_variance_p) > SURE
+    note = line.residual_reason or f"Shapiro-Wilk p {line.normal_p:.2g}, Breusch-Pagan p {line.equal_variance_p:.2g}"
+    return Check(name=f"residuals of the line look normal and evenly spread: {key}", passed=passed, note=note)
+
+
 DISAGREE = "Within architectures the sign is another one: architectures, not models, make the correlation."
 
 
+def correlation_name(method: str, key: str) -> str:
+    """What the correlation of a pair of numbers over all models is called."""
+    return f"{method.capitalize()} correlation of {key}"
+
+
 # ---- one regime against another ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """One number of the models of two regimes, pair by pair, (n,) each."""
+
+    before: np.ndarray
+    after: np.ndarray
 
 
 def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -> Finding:
@@ -381,45 +404,42 @@ def _pair(study: Study, estimates: pd.DataFrame, name: str, asked: OverModels) -
     frame, row = _values(study, estimates, asked.columns, asked.of)
     title = asked.title or f"{after} against {before}"
     question = f"{title}: what does {after} change against {before}, seed by seed?"
-    sides = []
-    for regime in (before, after):
-        sides.append(frame[frame["regime"] == regime].set_index(["architecture", "seed"]))
-    common = sides[0].index.intersection(sides[1].index, sort=False)
+    of_before, of_after = (frame[frame["regime"] == regime].set_index(["architecture", "seed"]) for regime in asked.of)
+    common = of_before.index.intersection(of_after.index, sort=False)
     if not len(common):
         return _finding(study, name, asked, frame[:0], row, question=question)
-    sides = [side.loc[common] for side in sides]
     architectures = common.get_level_values(0).to_numpy()
     groups = {}
     for a in dict.fromkeys(architectures.tolist()):
         groups[a] = np.flatnonzero(architectures == a)
     if len(groups) > 1:
         groups["all architectures"] = np.arange(len(common))
-    values = {c: [_numbers(side, c) for side in sides] for c in asked.columns}
-    found = {}
+    values, changes = {}, {}
     for c in asked.columns:
+        values[c] = BeforeAfter(_numbers(of_before.loc[common], c), _numbers(of_after.loc[common], c))
         for a, rows in groups.items():
-            found[(c, a)] = paired(values[c][1][rows], values[c][0][rows])
-    adjusted = dict(zip(found, benjamini_hochberg([one.sign_p for one in found.values()]), strict=True))
+            changes[(c, a)] = paired(values[c].after[rows], values[c].before[rows])
+    adjusted = dict(zip(changes, benjamini_hochberg([one.sign_p for one in changes.values()]), strict=True))
     return _finding(
         study, name, asked, frame, row,
         question=question,
-        sentence=_said_pairs(after, before, asked, found, list(groups)[-1]),
-        estimates=[_change(c, a, one, adjusted[c, a], row) for (c, a), one in found.items()],
+        sentence=_said_pairs(after, before, asked, changes, list(groups)[-1]),
+        estimates=[_change(c, a, one, adjusted[c, a], row) for (c, a), one in changes.items()],
         checks=[
             Check(name=f"{column} is evidence", passed=False, note=why) for column, why in asked.by_construction.items()
         ],
         exhibits=[
             *(_boxes(c, frame, title) for c in asked.columns),
-            _changes(title, asked, found, adjusted),
+            _changes(title, asked, changes, adjusted),
             _differences(title, asked, common, values),
         ],
     )  # fmt: skip
 
 
-def _said_pairs(after: str, before: str, asked: OverModels, found: Mapping[tuple[str, str], Paired], over: str) -> str:
+def _said_pairs(after: str, before: str, asked: OverModels, changes: Mapping[tuple[str, str], Paired], over: str) -> str:
     said = []
     for column in asked.columns:
-        one = found[column, over]
+        one = changes[column, over]
         said.append(f"{column} falls in {one.negative} and rises in {one.positive} of {one.negative + one.positive + one.zero}")
     why = " ".join(dict.fromkeys(asked.by_construction.values()))
     return f"{after} against {before}, pairs of equal seeds: {'; '.join(said)}. {why}".strip()
@@ -450,10 +470,10 @@ def _boxes(column: str, frame: pd.DataFrame, title: str) -> Scatter:
 
 
 def _changes(
-    title: str, asked: OverModels, found: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
+    title: str, asked: OverModels, changes: Mapping[tuple[str, str], Paired], adjusted: Mapping[tuple[str, str], float]
 ) -> Table:
     rows = []
-    for (column, architecture), one in found.items():
+    for (column, architecture), one in changes.items():
         signs = [one.negative, one.positive, one.zero]
         p = [one.sign_p, adjusted[column, architecture], one.wilcoxon_p, one.least_p]
         rows.append([column, architecture, _cell(one.difference), one.median, *signs, *p])
@@ -467,13 +487,9 @@ def _changes(
     )  # fmt: skip
 
 
-def _differences(title: str, asked: OverModels, common: pd.Index, values: Mapping[str, list[np.ndarray]]) -> Table:
+def _differences(title: str, asked: OverModels, common: pd.Index, values: Mapping[str, BeforeAfter]) -> Table:
     rows: list[list[Any]] = []
-    for column, (first, second) in values.items():
-        for k, (architecture, seed) in enumerate(common):
-            rows.append([column, architecture, int(seed), first[k], second[k], second[k] - first[k]])
-    return Table(title=f"{title}: every pair", columns=("number", "architecture", "seed", *asked.of, "difference"), rows=rows)
-
-
-def _interval(found: Interval) -> str:
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    for column, sides in values.items():
+        for (architecture, seed), before, after in zip(common, sides.before, sides.after, strict=True):
+            rows.append([column, architecture, int(seed), before, after, after - before])
+    return Table(title=f"{title}: every pair", columns=("number", "architecture", "seed", *asked.of, DIFFERENCE), rows=rows)

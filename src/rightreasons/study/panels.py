@@ -27,8 +27,8 @@ def place(study: Study, name: str, group: tuple[str, ...]) -> Path | None:
     if chosen is None or audit.settings.get(PANEL, "") is not None:
         return None
     which = (*(() if "architecture" in chosen else group[:1]), *group[2:])
-    told = json.dumps([audit.method, audit.settings, chosen, study.plan.seed], sort_keys=True)
-    mark = hashlib.blake2b(told.encode(), digest_size=4).hexdigest()
+    identity = json.dumps([audit.method, audit.settings, chosen, study.plan.seed], sort_keys=True)
+    mark = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
     return study.folder / "panels" / f"{file_name('-'.join((name, *which, mark)))}.json"
 
 
@@ -51,9 +51,9 @@ def freeze(
 
 def missing(study: Study, name: str) -> Iterator[Path]:
     """Panels that could be frozen and are not there."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for group, members in cases(study.plan, name, study.groups()).items():
         file, models = place(study, name, group), members.get(PANEL, [])
         if file is not None and len(models) > 1 and all(study.status(unit) == DONE for unit in models):
-            found[file] = None
-    return (file for file in found if not file.is_file())
+            files[file] = None
+    return (file for file in files if not file.is_file())

@@ -45,15 +45,15 @@ class Performance:
 
     def scalars(self) -> dict[str, float | int | str]:
         """Columns `test_auc`, `test_auc_low`, `test_auc_high`, …; and of an external cohort also `siteb_delta_auc`, …"""
-        found: dict[str, float | int | str] = {}
+        columns: dict[str, float | int | str] = {}
         for k, name in enumerate(self.cohort):
-            found[f"{name}_n"] = int(self.size[k])
+            columns[f"{name}_n"] = int(self.size[k])
             for m, metric in enumerate(METRICS):
-                found |= spread(f"{name}_{metric}", interval(self.value[k, m], self.draws[k, :, m], self.level))
+                columns |= spread(f"{name}_{metric}", interval(self.value[k, m], self.draws[k, :, m], self.level))
                 if k:
                     lost = BETTER[m] * (self.value[0, m] - self.value[k, m])
-                    found |= spread(f"{name}_delta_{metric}", interval(lost, self.degradation[k - 1, :, m], self.level))
-        return found
+                    columns |= spread(f"{name}_delta_{metric}", interval(lost, self.degradation[k - 1, :, m], self.level))
+        return columns
 
 
 def performance(cohorts: Mapping[str, Decisions], *, seed: int = 0, B: int = 2_000, level: float = 0.95) -> Performance:
@@ -64,8 +64,8 @@ def performance(cohorts: Mapping[str, Decisions], *, seed: int = 0, B: int = 2_0
     cohorts : decisions by name, the internal one first
     B : resamples
     """
-    found = [_one(name, decisions, seed, B) for name, decisions in cohorts.items()]
-    size, value, draws = (np.stack(part) for part in zip(*found, strict=True))
+    by_cohort = [_one(name, decisions, seed, B) for name, decisions in cohorts.items()]
+    size, value, draws = (np.stack(part) for part in zip(*by_cohort, strict=True))
     return Performance(tuple(cohorts), size, value, draws, BETTER * (draws[:1] - draws[1:]), level)
 
 

@@ -149,13 +149,13 @@ class Driver(_Part):
     batched : train units that differ only in seed, lr, weight decay and (gradient scaling) scale as one model: true, false, or
         "auto" where it pays
     split_rows : a cohort of more rows is extracted in pieces, by several workers
-    track : "mlflow" logs every finished unit there
+    track : "mlflow" or "wandb" logs every finished unit there
     """
 
     attempts: Annotated[int, Field(ge=1)] = 3
     batched: bool | Literal["auto"] = False
     split_rows: Annotated[int, Field(ge=1)] = 50_000
-    track: Literal["", "mlflow"] = ""
+    track: Literal["", "mlflow", "wandb"] = ""
 
 
 class CurvePlan(_Part):
@@ -227,19 +227,19 @@ class Plan(_Part):
         """plan.json of earlier versions: one calibration for the whole study; what a pair changes by construction as `said`."""
         if not isinstance(given, dict):
             return given
-        found = dict(given)
-        told = found.get("severities")
-        if isinstance(told, dict) and "baseline" in told:
-            found["severities"] = {"": told}
+        plan = dict(given)
+        older = plan.get("severities")
+        if isinstance(older, dict) and "baseline" in older:
+            plan["severities"] = {"": older}
         for kind in ("tables", "relations", "pairs"):
-            told = found.get(kind, {})
-            if not isinstance(told, dict):
+            older = plan.get(kind, {})
+            if not isinstance(older, dict):
                 continue
-            found[kind] = {
-                name: _renamed(table, "said", "by_construction") if isinstance(table, dict) else table
-                for name, table in told.items()
-            }
-        return found
+            plan[kind] = dict(older)
+            for name, table in older.items():
+                if isinstance(table, dict):
+                    plan[kind][name] = _renamed(table, "said", "by_construction")
+        return plan
 
     def place(self, unit: str) -> PurePosixPath:
         """The folder of a unit within the study's."""

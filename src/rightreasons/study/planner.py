@@ -185,13 +185,13 @@ class Scheme:
         for position, draft in enumerate(drafts):
             if (kind := _batched_kind(draft)) is not None:
                 groups.setdefault(kind, []).append(position)
-        found = list(drafts)
+        together = list(drafts)
         for members in groups.values():
             if self._trains_as_one([drafts[k] for k in members]):
                 hashes = sorted(_draft_hash(drafts[k]) for k in members)
                 for k in members:
-                    found[k] = replace(drafts[k], batched=hashes)
-        return found
+                    together[k] = replace(drafts[k], batched=hashes)
+        return together
 
     def _trains_as_one(self, members: list[Draft]) -> bool:
         first = members[0]
@@ -353,13 +353,13 @@ def outputs_of(target: str | None, cohort: Cohort) -> tuple[Any, ...]:
 
 def axes_of(points: list[Point]) -> dict[str, list[Any]]:
     """The settings in which units differ, each with its values in the order of the file."""
-    found: dict[str, list[Any]] = {}
+    axes: dict[str, list[Any]] = {}
     for point in points:
         for key in point.axes:
-            values = found.setdefault(key, [])
+            values = axes.setdefault(key, [])
             if point.settings[key] not in values:
                 values.append(point.settings[key])
-    return found
+    return axes
 
 
 def _try_building(drafts: list[Draft]) -> None:
@@ -409,7 +409,7 @@ def _batched_kind(draft: Draft) -> str | None:
 
 
 def _as_planned(draft: Draft) -> dict[str, Any]:
-    """A draft as plain data; where its network starts from another's is told only where one was brought."""
+    """A draft as plain data; which weights its network starts from is part of it only where a model was brought."""
     fields = asdict(draft)
     if draft.weights == "given":
         fields.pop("weights")

@@ -136,43 +136,44 @@ class Scored:
         return extract(model, needed, logits, out=folder / "evidence", seed=seed, **self.places)
 
 
-def finding_of(found: Recommendation, model: str) -> Finding:
+def finding_of(recommendation: Recommendation, model: str) -> Finding:
     """All methods in one table, and what to do."""
-    best = found.best
+    best = recommendation.best
     estimates: list[Estimate] = []
-    for one in found.tried:
+    for one in recommendation.tried:
         estimates += _estimates(one)
     return Finding(
         name="remedy-auto",
         audit="remedy",
         model=model,
-        attribute=found.attribute,
+        attribute=recommendation.attribute,
         question=QUESTION,
         row="remedy",
         verdict=None,
-        sentence=sentence(found),
+        sentence=sentence(recommendation),
         estimates=tuple(estimates),
         checks=(
             Check(
                 id="a-method-helps",
-                name=f"a method gains {HELPS:g} {WORDS[found.by]} on the val rows",
+                name=f"a method gains {HELPS:g} {WORDS[recommendation.by]} on the val rows",
                 passed=best is not None,
-                note=f"before: {found.before:.3f}",
+                note=f"before: {recommendation.before:.3f}",
             ),
         ),
-        exhibits=(table(found),),
-        settings={"before": model, "methods": [one.method for one in found.tried]},
+        exhibits=(table(recommendation),),
+        settings={"before": model, "methods": [one.method for one in recommendation.tried]},
     )
 
 
-def sentence(found: Recommendation) -> str:
-    best, metric = found.best, WORDS[found.by]
-    if not found.tried:
-        return "No mitigation could be tried: " + "; ".join(f"{method}: {why}" for method, why in found.refused.items())
+def sentence(recommendation: Recommendation) -> str:
+    best, metric = recommendation.best, WORDS[recommendation.by]
+    if not recommendation.tried:
+        refused = "; ".join(f"{method}: {why}" for method, why in recommendation.refused.items())
+        return f"No mitigation could be tried: {refused}"
     if best is None:
-        names = ", ".join(one.method for one in found.tried)
+        names = ", ".join(one.method for one in recommendation.tried)
         return f"Nothing that was tried ({names}) raises {metric} on the validation rows by {HELPS:g}: keep the model as it is."
-    chosen = f"“{best.method}” is best on the validation rows ({metric} {found.before:.2f} → {best.score:.2f})."
+    chosen = f"“{best.method}” is best on the validation rows ({metric} {recommendation.before:.2f} → {best.score:.2f})."
     changes = []
     for metric_name in (WORST, BALANCED):
         line = _line(best.comparison, metric_name)
@@ -182,26 +183,30 @@ def sentence(found: Recommendation) -> str:
     return f"{chosen} On test rows it changes {' and '.join(changes)}."
 
 
-def table(found: Recommendation) -> Table:
+def table(recommendation: Recommendation) -> Table:
     """One row per method, the best one on validation rows first."""
     rows: list[tuple[object, ...]] = []
-    for one in sorted(found.tried, key=lambda one: -one.score):
-        lines = [_line(one.comparison, name) for name in NUMBERS]
-        changes = [None if line is None else Cell.of(line.difference) for line in lines]
-        worst = lines[0]
-        rows.append((one.method, one.score, None if worst is None else Cell.of(worst.after), *changes, round(one.seconds, 1), ""))
-    for method, why in found.refused.items():
+    for one in sorted(recommendation.tried, key=lambda one: -one.score):
+        changes: list[Cell | None] = []
+        for name in NUMBERS:
+            line = _line(one.comparison, name)
+            changes.append(None if line is None else Cell.of(line.difference))
+        worst = _line(one.comparison, NUMBERS[0])
+        worst_after = None if worst is None else Cell.of(worst.after)
+        rows.append((one.method, one.score, worst_after, *changes, round(one.seconds, 1), ""))
+    for method, why in recommendation.refused.items():
         rows.append((method, None, None, None, None, None, None, why))
     return Table(
         title="What was tried",
-        caption=f"Chosen by {WORDS[found.by]} on validation rows, where the model given has {found.before:.3f}. All other "
-        "numbers are of test rows, which no method has seen, with 95 % intervals of the paired difference.",
+        caption=f"Chosen by {WORDS[recommendation.by]} on validation rows, where the model given has "
+        f"{recommendation.before:.3f}. All other numbers are of test rows, which no method has seen, with 95 % intervals of the "
+        "paired difference.",
         columns=(
             "method", "validation rows", "worst group after", "change of worst group", "change of balanced accuracy",
             "change when the cue is flipped", "seconds", "why not",
         ),
         rows=tuple(rows),
-        highlight=(0,) if found.best is not None else (),
+        highlight=(0,) if recommendation.best is not None else (),
     )  # fmt: skip
 
 

@@ -69,18 +69,18 @@ def subject_of(read: Iterable[str], references: Iterable[str]) -> str:
 
 def with_groups(audits: Mapping[str, file.Audit], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
     """The cohorts with the groups of numbers that reference models of these audits learn."""
-    found = dict(cohorts)
-    data = next(iter(found.values()))
+    grouped = dict(cohorts)
+    data = next(iter(grouped.values()))
     for name, table in audits.items():
         module = families.member("audits", table.method or name)
         settings = {**families.settings_of(module.measure, module.conclude), **table.keywords}
         for role in declared(module, settings, data):
             if role.groups and _is_number(data, role.target) and f"{role.target} groups" not in data.attributes:
-                for key, cohort in found.items():
+                for key, cohort in grouped.items():
                     if _is_number(cohort, role.target):
-                        found[key] = cohort.in_groups(role.target, role.groups, of=data)
-                data = next(iter(found.values()))
-    return found
+                        grouped[key] = cohort.in_groups(role.target, role.groups, of=data)
+                data = next(iter(grouped.values()))
+    return grouped
 
 
 def _is_number(cohort: Cohort, column: str) -> bool:
@@ -218,7 +218,7 @@ class References:
             rows = "balanced"
             self.notes.append(f"{audit} asks for redrawn rows: the data are no planted world, and a balanced part is taken")
         if not attribute:
-            raise DataError("the data have no attribute")
+            raise DataError("the data have no attribute: name its column with attribute=")
         if rows == "balanced" and self.data.attribute(attribute).kind == "continuous":
             raise DataError(f"{attribute} is continuous and forms no groups to balance: give bins when reading it")
         key = (rows, "" if rows == "redrawn" else attribute)

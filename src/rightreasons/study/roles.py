@@ -83,15 +83,15 @@ def cases(plan: Plan, name: str, groups: Mapping[Group, list[str]]) -> dict[Grou
     for unit in plan.units:
         played[unit] = plays(audit, plan.units[unit], plan.references)
     if audit.is_about_a_family:
-        found = _families(plan, audit, played, groups)
+        by_group = _families(plan, audit, played, groups)
     else:
-        found = {}
+        by_group = {}
         for group, members in groups.items():
             subjects = [unit for unit in members if audit.subject in played[unit]]
             if subjects:
-                found[group] = {audit.subject: subjects}
+                by_group[group] = {audit.subject: subjects}
     ordered = [unit for members in groups.values() for unit in members]
-    for case in found.values():
+    for case in by_group.values():
         first = plan.units[case[audit.subject][0]]
         for role, chosen in audit.roles.items():
             if role != audit.subject:
@@ -99,7 +99,7 @@ def cases(plan: Plan, name: str, groups: Mapping[Group, list[str]]) -> dict[Grou
                 case[role] = [unit for unit in serving if _serves(plan.units[unit], first, audit, chosen)]
         for role in audit.unavailable:
             case.setdefault(role, [])
-    return found
+    return by_group
 
 
 def agree(a: Mapping[str, Any], b: Mapping[str, Any], but: Iterable[str] = ()) -> bool:
@@ -119,17 +119,20 @@ def _families(
         for unit in members:
             if audit.subject in played[unit]:
                 by_rows.setdefault((group[0], plan.units[unit].cohort), []).append(unit)
-    named = {key: (key[0], "+".join(dict.fromkeys(plan.units[u].regime for u in family))) for key, family in by_rows.items()}
+    named: dict[tuple[str, str], tuple[str, str]] = {}
+    for (architecture, cohort), family in by_rows.items():
+        regimes = dict.fromkeys(plan.units[unit].regime for unit in family)
+        named[architecture, cohort] = architecture, "+".join(regimes)
     alike = Counter(named.values())
-    found: dict[Group, dict[str, list[str]]] = {}
+    by_title: dict[Group, dict[str, list[str]]] = {}
     for key, family in by_rows.items():
         if plan.brought:  # seed by seed, as its family is trained
             family.sort(key=lambda unit: (plan.units[unit].seed, tuple(plan.units[unit].axes.values())))
         title: Group = named[key]
         if alike[named[key]] > 1:
             title = (*title, f"cohort={key[1]}")
-        found[title] = {audit.subject: family}
-    return found
+        by_title[title] = {audit.subject: family}
+    return by_title
 
 
 def _serves(unit: Unit, tested: Unit, audit: AuditPlan, chosen: Choice) -> bool:

@@ -98,7 +98,7 @@ def default_folder(source: Path) -> Path:
         return source
     name = parsed(read_text(source), source).name or source.stem
     if Path(name).name != name:
-        raise SettingError(f"{source} name is {name!r}; expected is a name without folders, or say --out")
+        raise SettingError(f"{source} name is {name!r}; expected a name without folders, or say --out")
     return Path(f"rightreasons-{name}")
 
 
@@ -132,7 +132,7 @@ def points_of(file: StudyFile, regimes: Mapping[str, Regime]) -> list[Point]:
                     raise SettingError(f"{where}: no {key} {name!r}; {suggest(str(name), table)}")
         for seed in lists["seed"]:
             if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-                raise SettingError(f"{where} seed is {seed!r}; expected is a whole number from 0, or a list of them")
+                raise SettingError(f"{where} seed is {seed!r}; expected a whole number from 0, or a list of them")
         axes = tuple(key for key in sorted(grid) if len(lists[key]) > 1 and key not in (*tables, "seed"))
         for values in itertools.product(*lists.values()):
             point = dict(zip(lists, values, strict=True))

@@ -24,7 +24,7 @@ def refuse_unsafe(tables: Mapping[str, Any], source: str) -> None:
     for where, name in _names(tables):
         if not _is_plain(name):
             raise SettingError(
-                f"{source} {where} {name!r} is no plain name, and files of the study would bear it: expected is one without "
+                f"{source} {where} {name!r} is no plain name, and files of the study are named after it: give one without "
                 "slashes, dots at its beginning or control characters"
             )
     for where in _trusting(tables):

@@ -88,12 +88,12 @@ def with_truth(tables: Mapping[str, file.Audit], truth: str | None, data: Cohort
         return dict(tables)
     if truth not in data.columns:
         raise SettingError(f"[data] truth: the data have no column {truth!r}; {families.suggest(truth, data.columns)}")
-    found = {}
+    tables_with_it = {}
     for name, table in tables.items():
         module = families.member("audits", table.method or name)
         takes = TRUTH in families.settings_of(module.measure) and TRUTH not in table.keywords
-        found[name] = table.model_copy(update={TRUTH: truth}) if takes else table
-    return found
+        tables_with_it[name] = table.model_copy(update={TRUTH: truth}) if takes else table
+    return tables_with_it
 
 
 def _for_every_attribute(name: str, table: file.Audit, rows: Rows) -> Iterable[Selected]:
@@ -126,7 +126,16 @@ def _selected(name: str, method: str, attribute: str | None, settings: Mapping[s
     references = declared(module, {**usual, **settings}, rows.data)
     needs = needs_of([method], {method: settings})
     subject = subject_of(dict.fromkeys(need.role for need in needs), [role.name for role in references])
-    return Selected(name, method, attribute, settings, subject, references, _impossible(needs, subject, rows), module)
+    reason = _no_groups(module, attribute, rows) or _impossible(needs, subject, rows)
+    return Selected(name, method, attribute, settings, subject, references, reason, module)
+
+
+def _no_groups(module: ModuleType, attribute: str | None, rows: Rows) -> str:
+    if attribute is None or not getattr(module, "COMPARES_GROUPS", False):
+        return ""
+    if rows.data.attribute(attribute).kind != "continuous":
+        return ""
+    return f"{attribute} is a number and it compares groups: cut it with bins={{{attribute!r}: 4}}"
 
 
 def _impossible(needs: Iterable[Need], subject: str, rows: Rows) -> str:

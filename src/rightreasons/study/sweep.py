@@ -11,14 +11,15 @@ import pandas as pd
 
 from rightreasons.errors import SettingError
 from rightreasons.files import read_json, write_json
+from rightreasons.progress import duration
 from rightreasons.seal import renew, seal
-from rightreasons.study import mlflow_log
+from rightreasons.study import logged
 from rightreasons.study.conclude import SUMMARY, conclude
 from rightreasons.study.engines import Engine, Event, connect
 from rightreasons.study.engines.local import cores
 from rightreasons.study.file import parsed, read_text
 from rightreasons.study.folder import ASKED, CONCLUDED, DONE, FAILED, PLAN, RUN, TABLE, Study, locked, now
-from rightreasons.study.live import Watch, duration
+from rightreasons.study.live import Watch
 from rightreasons.study.runs import default_folder, plan
 from rightreasons.study.tasks import Graph, tasks, uncalibrated
 from rightreasons.trust import trusting
@@ -83,11 +84,13 @@ def _inputs(study: Study) -> dict[str, Path]:
     if not file.is_file():
         return {}
     asked = parsed(read_text(file), file, Path(study.plan.base))
-    given = {
-        "table": None if asked.data is None else asked.data.manifest,
-        "checkpoint": None if asked.model is None else asked.model.keywords.get("checkpoint"),
-        "model": None if asked.model is None or asked.model.model is None else f"{asked.model.model}/model.safetensors",
-    }
+    given: dict[str, str | None] = {}
+    if asked.data is not None:
+        given["table"] = asked.data.manifest
+    if asked.model is not None:
+        given["checkpoint"] = asked.model.keywords.get("checkpoint")
+    if asked.model is not None and asked.model.model is not None:
+        given["model"] = f"{asked.model.model}/model.safetensors"
     return {what: Path(path) for what, path in given.items() if path is not None and Path(path).is_file()}
 
 
@@ -116,8 +119,8 @@ def dry_run(study: Study) -> pd.DataFrame:
     for unit in study.units:
         architecture, missing = study.plan.units[unit].architecture, study.missing(unit)
         seconds = sum(typical.get((architecture, step), typical.get(("", step), float("nan"))) for step in missing)
-        told = [_after(study, unit) if step == "train" else step for step in missing]
-        rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(told), "seconds": seconds})
+        steps = [_after(study, unit) if step == "train" else step for step in missing]
+        rows.append({"unit": unit, "status": study.status(unit), "missing": ", ".join(steps), "seconds": seconds})
     return pd.DataFrame(rows, columns=["unit", "status", "missing", "seconds"])
 
 
@@ -175,7 +178,7 @@ def _raise_failure(study: Study) -> None:
 
 def _drive(study: Study, todo: list[str]) -> None:
     driver = study.plan.driver
-    library = mlflow_log.tracker(driver.track)
+    log = logged.to(driver.track, study)
     graph = tasks(study, todo)
     engine = connect(study.plan.engine, study, study.plan.engine_settings)
     tries: dict[str, int] = {}
@@ -199,7 +202,7 @@ def _drive(study: Study, todo: list[str]) -> None:
                     _settle(study, event, graph, watch)
                     open_tasks += _submit(graph, engine) - 1
                     if event.kind == "done" and event.task.step == "all":
-                        mlflow_log.log(library, study, event.task.units[0])
+                        log(event.task.units[0])
     finally:
         engine.close()
 
@@ -241,25 +244,25 @@ def _try_again(study: Study, event: Event, tries: dict[str, int], attempts: int)
     is_last = tries[event.task.key] >= attempts
     with locked(study.paths(event.task.units)):
         for unit in event.task.units:
-            told = study.run(unit)
+            record = study.run(unit)
             if study.row(unit) is not None:
                 continue
-            if not told["attempts"] or told["attempts"][-1]["cause"]:
-                told["attempts"].append({"time": now(), "step": event.task.step, "did": [], "cause": ""})
-            told["attempts"][-1]["cause"] = event.cause
-            told["status"] = "planned"
+            if not record["attempts"] or record["attempts"][-1]["cause"]:
+                record["attempts"].append({"time": now(), "step": event.task.step, "did": [], "cause": ""})
+            record["attempts"][-1]["cause"] = event.cause
+            record["status"] = "planned"
             if is_last:
                 message = f"the worker died {attempts} times, last: {event.cause}; its words are in runs/{unit}/log.txt"
-                _fail(study, unit, told, "WorkerDied", message)
+                _fail(study, unit, record, "WorkerDied", message)
             else:
-                write_json(study.path(unit) / RUN, told)
+                write_json(study.path(unit) / RUN, record)
     return not is_last
 
 
-def _fail(study: Study, unit: str, told: dict[str, Any], kind: str, message: str) -> None:
+def _fail(study: Study, unit: str, record: dict[str, Any], kind: str, message: str) -> None:
     """Write into run.json that a unit has failed outside a worker."""
     error = {"type": kind, "message": message, "traceback": ""}
-    write_json(study.path(unit) / RUN, {**told, "status": FAILED, "finished": now(), "error": error})
+    write_json(study.path(unit) / RUN, {**record, "status": FAILED, "finished": now(), "error": error})
 
 
 # ---- times ---------------------------------------------------------------------------------------------------------------
@@ -269,9 +272,9 @@ def _typical_seconds(study: Study) -> dict[tuple[str, str], float]:
     """(architecture, step) → mean seconds of what was timed; the architecture is "" for the mean over all."""
     times: dict[tuple[str, str], list[float]] = {}
     for file in study.folder.glob(f"runs/*/{RUN}"):
-        told = read_json(file)
-        for step, seconds in told.get("times", {}).items():
-            for architecture in (told["plan"]["architecture"], ""):
+        record = read_json(file)
+        for step, seconds in record.get("times", {}).items():
+            for architecture in (record["plan"]["architecture"], ""):
                 times.setdefault((architecture, step), []).append(seconds)
     return {key: sum(values) / len(values) for key, values in times.items()}
 

@@ -172,16 +172,16 @@ def start_of(draft: Draft, named: Named) -> str:
 
 def references_of(draft: Draft, named: Named) -> dict[str, list[str]]:
     """Role → units whose models `draft` reads: all seeds of that regime, same architecture and axes."""
-    found = {}
+    references = {}
     for role, regime in draft.references.items():
         others = _like(draft, regime, named)
-        found[role] = sorted(others, key=lambda name: (others[name].seed, name))
+        references[role] = sorted(others, key=lambda name: (others[name].seed, name))
         if not others:
             raise SettingError(
                 f"[regimes.{draft.regime}] references.{role} = {regime!r}: no unit of that regime has {_described(draft)}: "
                 "add it to [[runs]]"
             )
-    return found
+    return references
 
 
 def _like(draft: Draft, regime: str, named: Named) -> dict[str, Draft]:

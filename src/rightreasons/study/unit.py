@@ -84,7 +84,7 @@ def work(place: Path | Study, task: Task) -> Literal["done", "failed"]:
 
 
 def _extract_piece(study: Study, task: Task) -> Literal["done", "failed"]:
-    """A piece is locked by itself, so that several workers extract one unit; only an error is told in the unit's run.json."""
+    """A piece is locked by itself, so that several workers extract one unit; only an error is written to the unit's run.json."""
     (unit,) = task.units
     lo, hi = task.pieces or (0, 0)
     threads = study.plan.units[unit].threads
@@ -143,7 +143,7 @@ def _do(study: Study, task: Task, todo: list[_Run]) -> None:
             run.extract()
             run.measure()
             run.finish()
-        elif run.told["status"] != FAILED:
+        elif run.record["status"] != FAILED:
             run.pause()
 
 
@@ -192,17 +192,17 @@ class _Run:
         self.study, self.unit = study, unit
         self.plan = study.plan.units[unit]
         self.folder = study.path(unit)
-        self.told: dict[str, Any] = study.run(unit)
-        self.before = self.told.get("error")  # of an earlier attempt
+        self.record: dict[str, Any] = study.run(unit)
+        self.before = self.record.get("error")  # of an earlier attempt
 
     # ---- run.json ------------------------------------------------------------------------------------------------------
 
     def begin(self, step: str) -> None:
-        attempts = self.told["attempts"]
-        if self.told["status"] == RUNNING and attempts and not attempts[-1]["cause"]:
+        attempts = self.record["attempts"]
+        if self.record["status"] == RUNNING and attempts and not attempts[-1]["cause"]:
             attempts[-1]["cause"] = SILENT
         attempts.append({"time": now(), "step": step, "pid": os.getpid(), "host": socket.gethostname(), "did": [], "cause": ""})
-        self.told = {
+        self.record = {
             "unit": self.unit,
             "status": RUNNING,
             "plan": self.plan.model_dump(mode="json"),
@@ -210,9 +210,9 @@ class _Run:
             "code": self.study.plan.code,
             "packages": _packages(),
             "device": _device(),
-            "started": self.told.get("started") or now(),
+            "started": self.record.get("started") or now(),
             "finished": "",
-            "times": self.told.get("times", {}),
+            "times": self.record.get("times", {}),
             "attempts": attempts,
             "error": None,
         }
@@ -220,25 +220,25 @@ class _Run:
 
     def note(self, **seconds: float) -> None:
         """Steps that this attempt did, and how long they took."""
-        self.told["times"] |= seconds
-        self.told["attempts"][-1]["did"] += list(seconds)
+        self.record["times"] |= seconds
+        self.record["attempts"][-1]["did"] += list(seconds)
         self._write()
 
     def pause(self) -> None:
         """A part is done and the unit is not."""
-        self.told["status"] = PLANNED
-        self.told["attempts"][-1]["cause"] = "part done"
+        self.record["status"] = PLANNED
+        self.record["attempts"][-1]["cause"] = "part done"
         self._write()
 
     def fail(self, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))
-        self.told |= {"status": FAILED, "finished": now()}
-        self.told["error"] = {"type": type(error).__name__, "message": str(error), "traceback": text}
-        self.told["attempts"][-1]["cause"] = f"{type(error).__name__}: {error}"
+        self.record |= {"status": FAILED, "finished": now()}
+        self.record["error"] = {"type": type(error).__name__, "message": str(error), "traceback": text}
+        self.record["attempts"][-1]["cause"] = f"{type(error).__name__}: {error}"
         self._write()
 
     def _write(self) -> None:
-        write_json(self.folder / RUN, self.told)
+        write_json(self.folder / RUN, self.record)
 
     # ---- training ------------------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class _Run:
         if self.plan.batched:  # its group was trained before, all but this member
             raise TrainingError(f"not trained with its group: {(self.before or {}).get('message', 'no error was kept')}")
         began = time.perf_counter()
-        self.told["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
+        self.record["attempts"][-1]["training"] = True  # told before it is done: an attempt that dies here has trained
         self._write()
         cohort = study_cohort(self.study, self.plan.cohort)
         if self.plan.method == PLAIN:
@@ -317,7 +317,9 @@ class _Run:
         for calibration in self.study.calibrations_of(self.unit):
             given["severities"] = str(self.study.folder / calibration.file)
         if self.plan.references:
-            given["references"] = {role: [self._model_of(u) for u in units] for role, units in self.plan.references.items()}
+            given["references"] = {}
+            for role, units in self.plan.references.items():
+                given["references"][role] = list(map(self._model_of, units))
         model = mitigate(first, cohort, rng=rng, **given)
         if self.plan.start and self.plan.weights == "given":
             model.used = frozenset(model.used) | frozenset(first.used)
@@ -438,14 +440,15 @@ class _Run:
         evidence = Evidence.open(self.folder / "evidence")
         audits = self._audits()
         # Of a brought model nothing else tells how far it is; a sweep has its own table, and its workers are silent.
-        for name in track(audits, f"audits of {self.unit}") if self.study.plan.brought else audits:
+        kinds = [self.study.plan.audits[name].method for name in audits]
+        for name in track(audits, f"audits of {self.unit}", kinds=kinds) if self.study.plan.brought else audits:
             start = time.perf_counter()
             self._measure_audit(name, self.study.plan.audits[name], evidence)
-            self.told.setdefault("measured", {})[name] = time.perf_counter() - start
-        path, told = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan.performance)
-        if made_from(path) != told:
-            found = {name: evidence.on(name).decisions() for name in (INTERNAL, *self.study.external(self.unit))}
-            save_measurement(performance(found, seed=self.study.plan.seed, **self.study.plan.performance), path, **told)
+            self.record.setdefault("measured", {})[name] = time.perf_counter() - start
+        path, source = self.folder / "measurements" / "performance.npz", self._made_from(self.study.plan.performance)
+        if made_from(path) != source:
+            decisions = {name: evidence.on(name).decisions() for name in (INTERNAL, *self.study.external(self.unit))}
+            save_measurement(performance(decisions, seed=self.study.plan.seed, **self.study.plan.performance), path, **source)
         self.note(measure=time.perf_counter() - began)
 
     def _audits(self) -> list[str]:
@@ -454,8 +457,8 @@ class _Run:
 
     def _measure_audit(self, name: str, audit: AuditPlan, evidence: Evidence) -> None:
         path = self.folder / "measurements" / f"{name}.npz"
-        told = self._made_from({"method": audit.method, "settings": audit.settings})
-        if made_from(path) == told:
+        source = self._made_from({"method": audit.method, "settings": audit.settings})
+        if made_from(path) == source:
             return
         module = families.member("audits", audit.method)
         rng = task_rng(self.study.plan.seed, f"{audit.method} measure")
@@ -463,7 +466,7 @@ class _Run:
             measured = module.measure(evidence, rng=rng, **families.accepted(module.measure, self.study.settings(name)))
         except (NotRun, EvidenceError) as error:
             measured = Unmeasured(str(error), getattr(error, "lacks", ""))
-        save_measurement(measured, path, **told)
+        save_measurement(measured, path, **source)
 
     def _made_from(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         plan = self.study.plan
@@ -475,32 +478,32 @@ class _Run:
 
     def finish(self) -> None:
         """The row, last of all."""
-        found: dict[str, Any] = scalars(load_measurement(Performance, self.folder / "measurements" / "performance.npz"))
+        columns: dict[str, Any] = scalars(load_measurement(Performance, self.folder / "measurements" / "performance.npz"))
         for name in self._audits():
             method = self.study.plan.audits[name].method
             measured = read_measurement(method, self.folder / "measurements" / f"{name}.npz")
             for key, value in scalars(measured).items():
                 if key != "model":
-                    found[f"{name}_{key}"] = value
+                    columns[f"{name}_{key}"] = value
         if self.plan.method == BROUGHT:
             card = self._model_of(self.unit).card
         else:
             card = read_json(self.folder / "model" / "model.json")["card"]
         seconds = self._epochs()
         if self.plan.method == PLAIN:
-            self.told["times"]["train"] = sum(seconds)  # over all attempts
+            self.record["times"]["train"] = sum(seconds)  # over all attempts
         row = {
             **self.plan.columns,
             "status": DONE,
             "epochs": len(seconds),
             "selected_epoch": card.get("selected_epoch"),
-            **found,
-            **{f"time_{step}": seconds for step, seconds in self.told["times"].items()},
-            "time_started": self.told["started"],
+            **columns,
+            **{f"time_{step}": seconds for step, seconds in self.record["times"].items()},
+            "time_started": self.record["started"],
             "time_finished": now(),
         }
-        self.told |= {"status": DONE, "finished": row["time_finished"]}
-        self.told["attempts"][-1]["cause"] = "done"
+        self.record |= {"status": DONE, "finished": row["time_finished"]}
+        self.record["attempts"][-1]["cause"] = "done"
         self._write()
         write_json(self.folder / ROW, {"unit": self.unit, "measured": self.study.plan.measured, "columns": row})
 
@@ -552,9 +555,9 @@ def preload(study: Study) -> None:
 
     No thread of ours may be left running here: a fork would lose it. (Arrow and jemalloc look after their own.)
     """
-    for name, told in study.plan.cohorts.items():
+    for name, planned in study.plan.cohorts.items():
         cohort = study_cohort(study, name)
-        for part in [cohort] if told.external else named_cohorts(cohort, study.plan.seed).values():
+        for part in [cohort] if planned.external else named_cohorts(cohort, study.plan.seed).values():
             part.fingerprint  # noqa: B018  kept with the table that all its views share
     for unit in study.plan.units.values():
         home = unit.load["model"].partition(":")[0]

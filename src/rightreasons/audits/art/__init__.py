@@ -48,22 +48,24 @@ __all__ = [
 
 QUESTION = "Can an association that the decisions may no longer show be brought back under the model's own head?"
 ROW: Row = "reliance"
+READS_HEAD = True
+COMPARES_GROUPS = True
 ALIKE = "last layer"  # the swing is nearly the number of other audits that fit the last layer again
 
 
 @with_settings(Settings)
 def needs(settings: Settings) -> tuple[Need, ...]:
-    found = [*_needs_of("test", settings, optional=False), *_needs_of("panel", settings, optional=True)]
+    read = [*_needs_of("test", settings, optional=False), *_needs_of("panel", settings, optional=True)]
     if settings.pictures:
-        found.append(Need("test", "test", "spatial", True))
+        read.append(Need("test", "test", "spatial", True))
     for array in layers.audit_arrays(settings):
-        found.append(Need("test", "audit", array, True))
+        read.append(Need("test", "audit", array, True))
     for array in layers.test_arrays(settings):
-        found.append(Need("test", "test", array, True))
+        read.append(Need("test", "test", array, True))
     if settings.twins and settings.layers:
         for array in ("logits", *layers.test_arrays(settings)):
-            found.append(Need("test", "twin", array, True))
-    return tuple(found)
+            read.append(Need("test", "twin", array, True))
+    return tuple(read)
 
 
 def _needs_of(role: str, settings: Settings, optional: bool) -> list[Need]:

@@ -93,7 +93,7 @@ def _controls(j: Judged) -> list[Check]:
 
 
 def _could_be_seen(j: Judged) -> list[Check]:
-    """Whether the effect had room, and whether it is one thing or the other."""
+    """Whether the effect had room to show, and whether it is restoration or damage."""
     pull = mean_pull([m.pull for m in j.members])
     if j.reading == "swing":
         decided_by = [

@@ -114,12 +114,15 @@ def before_and_after(methods: Sequence[Judged]) -> Table:
     note = ""
     if costs:
         note = f" {'; '.join(costs)}."
+    rows: list[list[object]] = []
+    for j in methods:
+        rows.append([j.name, *(over_members(j, read) for read in columns.values())])
     return Table(
         title="Before and after restoring",
         caption="Every method as it is and with the attribute amplified; means over seeds with 95 % t intervals. A head that was "
         f"fitted on clean and restored features (highlighted) should change little.{note}",
         columns=("method", *columns),
-        rows=[[j.name, *(over_members(j, read) for read in columns.values())] for j in methods],
+        rows=rows,
         highlight=tuple(heads),
     )
 

@@ -108,7 +108,7 @@ class Shuffles:
         self._over_all_rows: restoration.Draws | None = None
 
     def crossed(self, audit: Audit) -> Shuffles:
-        """The same exchanges where the halves have changed places."""
+        """The same exchanges with the two halves swapped."""
         other = copy(self)
         other.audit, other._over_all_rows = audit, None
         other.find_a, other.gate_a = self.gate_a, self.find_a

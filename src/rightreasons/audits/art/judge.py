@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
@@ -141,7 +140,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Failed:
-    """A condition of the verdict that does not hold, and in which words."""
+    """A condition of the verdict that does not hold, and why."""
 
     id: str
     why: str
@@ -277,10 +276,10 @@ def judge(members: Sequence[Measurement], name: str = "") -> Judged:
 def by_method(measurements: Sequence[Measurement]) -> list[Judged]:
     """One judgement per method: models that differ by their seed only belong together."""
     several = len({m.model.architecture for m in measurements}) > 1
-    keys = [named(m, several) for m in measurements]
-    order = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-    rows = sorted(zip(keys, measurements, strict=True), key=lambda pair: order[pair[0]])
-    return [judge([m for _, m in group], key) for key, group in groupby(rows, key=lambda pair: pair[0])]
+    seeds: dict[str, list[Measurement]] = {}
+    for m in measurements:
+        seeds.setdefault(named(m, several), []).append(m)
+    return [judge(members, name) for name, members in seeds.items()]
 
 
 def named(m: Measurement, with_architecture: bool = False) -> str:
@@ -328,20 +327,20 @@ def joint_effect(changes: Sequence[Change]) -> str:
 
 def unmet_conditions(members: Sequence[Measurement]) -> tuple[Failed, ...]:
     """The conditions without which nothing can be said, as far as they fail in any of the models (gates: in all)."""
-    found: list[Failed] = []
+    failed: list[Failed] = []
     if not any(m.has_open_gate for m in members):
-        found.append(Failed(GATE_OPEN, _why_closed(members[0])))
+        failed.append(Failed(GATE_OPEN, _why_closed(members[0])))
     for m in members:
         conflicts, agreement = m.counts.n_conflict, m.head.agreement
         if not m.association.aligned:
-            found.append(Failed(STANDS_FOR_LABEL, f"{NO_PI} ({m.association.source})"))
+            failed.append(Failed(STANDS_FOR_LABEL, f"{NO_PI} ({m.association.source})"))
         elif conflicts < SMALLEST_GROUP:
-            found.append(Failed(CONFLICTING_ROWS, f"{conflicts} conflicting test rows, at least {SMALLEST_GROUP} needed"))
+            failed.append(Failed(CONFLICTING_ROWS, f"{conflicts} conflicting test rows, at least {SMALLEST_GROUP} needed"))
         if m.controls.reason:
-            found.append(Failed(EXCHANGEABLE, m.controls.reason))
+            failed.append(Failed(EXCHANGEABLE, m.controls.reason))
         if agreement < AGREEMENT:
-            found.append(Failed(HEAD_AGREES, f"the head gives the stored decision on only {agreement:.1%} of the test rows"))
-    return tuple(dict.fromkeys(found))
+            failed.append(Failed(HEAD_AGREES, f"the head gives the stored decision on only {agreement:.1%} of the test rows"))
+    return tuple(dict.fromkeys(failed))
 
 
 def undecided_restoration(

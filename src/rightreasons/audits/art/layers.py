@@ -97,18 +97,19 @@ def measure_layers(evidence: Evidence, rows: Rows, stage: Stage, sample: Resampl
     directions = []
     for layer in layers:
         directions.append(directions_at(evidence, layer.name, settings.procedure, rows.attribute))
-    p = []
-    for k, found in enumerate(directions):
-        p.append(p_value(change.value[k, CSR], shuffled[k, :, CSR], "greater") if found.is_open else math.nan)
+    p = np.full(len(layers), math.nan)
+    for k, at_layer in enumerate(directions):
+        if at_layer.is_open:
+            p[k] = p_value(change.value[k, CSR], shuffled[k, :, CSR], "greater")
     return Layers(
         name=tuple(layer.name for layer in layers),
         lacking=tuple(lacking),
         width=np.array([layer.means.shape[1] for layer in layers]),
-        open=np.array([int(found.open.any(axis=1).sum()) for found in directions]),
-        T=np.array([np.nanmax(found.T, initial=0.0) for found in directions]),
+        open=np.array([int(at_layer.open.any(axis=1).sum()) for at_layer in directions]),
+        T=np.array([np.nanmax(at_layer.T, initial=0.0) for at_layer in directions]),
         change=change.as_changes(settings.level),
         shuffled=draws_of(shuffled),
-        p=np.array(p),
+        p=p,
         probe=tuple(_probe(layer, stage.rows, sample, settings.C) for layer in layers),
     )
 

@@ -53,12 +53,11 @@ def sentence(j: Judged) -> str:
 def _swung(j: Judged, cue: str) -> str:
     swing = j.swing
     moved = (
-        f"Amplifying {cue} inside the features and turning it round moves the decisions with it by {_limits(swing.value)}"
-        f"{_over(j)}"
+        f"Amplifying {cue} inside the features and turning it round moves the decisions with it by {swing.value:.3f}{_over(j)}"
     )
     beside = f"a head that gains nothing from it moves by {swing.refitted.value:.3f}"
     if j.verdict == "shortcut":
-        beyond = f"{beside}, so {_limits(swing.excess)} is use of it, p = {swing.p:.3f} against a shuffled attribute"
+        beyond = f"{beside}, so {swing.excess:.3f} of that is use, p = {swing.p:.3f} against a shuffled attribute"
         return f"{moved}; {beyond} ({j.taxonomy}: {MEANING[j.taxonomy]}).{_disagreement(j)}"
     if swing.is_the_labels_look:
         look = f"{cue} goes with how strongly the label shows, and the head does not use it beyond that"
@@ -93,18 +92,16 @@ def _over(j: Judged) -> str:
     return f" (mean of {len(j.members)} models)" if len(j.members) > 1 else ""
 
 
-def _limits(number: Interval) -> str:
-    if math.isnan(number.low):
-        return f"{number.value:.3f}"
-    return f"{number.value:.3f} ({number.low:.3f} to {number.high:.3f})"
-
-
 def _could_not_be_judged(j: Judged, cue: str) -> str:
-    why = "; ".join(failed.why for failed in j.failed)
-    closed = ". A closed gate means that this test could not look, not that there is no shortcut" if j.why(GATE_OPEN) else ""
-    deleted = f" {cue} is not readable within the label either: {DELETED}." if j.taxonomy == DELETED else ""
-    question = f"the association with {cue} can be restored" if j.reading == "paper" else f"the head uses {cue}"
-    return f"This test cannot say whether {question}: {why}{closed}.{deleted}"
+    question = f"the head uses {cue}"
+    if j.reading == "paper":
+        question = f"the association with {cue} can be restored"
+    said = f"This test cannot say whether {question}: {'; '.join(failed.why for failed in j.failed)}."
+    if j.why(GATE_OPEN):
+        said += " A closed gate means that this test could not look, not that there is no shortcut."
+    if j.taxonomy == DELETED:
+        said += f" {cue} is not readable within the label either: {DELETED}."
+    return said
 
 
 def _points(change: Interval) -> str:
@@ -136,8 +133,10 @@ def estimates(j: Judged) -> list[Estimate]:
             note="errors that follow the attribute, less those against it; noise raises both",
         ),
     ]  # fmt: skip
-    found = [*restoring, *_swings(j)] if j.reading == "paper" else [*_swings(j), *restoring]
-    found += [
+    shown = [*_swings(j), *restoring]
+    if j.reading == "paper":
+        shown = [*restoring, *_swings(j)]
+    shown += [
         Estimate.of(
             "worst-group accuracy", j.before.wga, "behaviour", unit="share", n=n, group="Before restoring", note=m.groups.worst,
         ),
@@ -148,8 +147,8 @@ def estimates(j: Judged) -> list[Estimate]:
         ),
     ]  # fmt: skip
     if len(j.members) == 1:
-        found += _rates_by_value(m.groups.rate)
-    return found
+        shown += _rates_by_value(m.groups.rate)
+    return shown
 
 
 def _swings(j: Judged) -> list[Estimate]:
@@ -176,15 +175,15 @@ def _swings(j: Judged) -> list[Estimate]:
 
 def _rates_by_value(rate: Shares) -> list[Estimate]:
     """The shortcut rate of each value that stands for a label; with stamped twins, the timestamp shortcut rate (sec. 5.6)."""
-    found = []
+    rates = []
     for k, name in enumerate(rate.name):
         for when, share in (("before", rate.before[k]), ("after", rate.after[k])):
             shown = Estimate.of(
                 f"{name}, {when}", share, "behaviour", unit="share", n=int(rate.size[k]),
                 group="Shortcut rate by attribute value", note="other labels decided as this one",
             )  # fmt: skip
-            found.append(shown)
-    return found
+            rates.append(shown)
+    return rates
 
 
 def _joined(*notes: str) -> str:
@@ -196,24 +195,24 @@ def _joined(*notes: str) -> str:
 
 def exhibits(j: Judged, methods: Sequence[Judged]) -> list[Exhibit]:
     m = j.members[0]
-    found: list[Exhibit] = [_swing_by_strength(j)] if m.swing.has_looked else []
-    found += [_gain_by_strength(j), _drop_by_strength(j), _taxonomy(j, methods), _accuracy_by_group(j)]
+    figures: list[Exhibit] = [swing_curves(j)] if m.swing.has_looked else []
+    figures += [gain_curves(j), drop_curves(j), taxonomy_scatter(j, methods), group_bars(j)]
     if len(methods) > 1 or len(j.members) > 1:
-        found += comparison(methods)
-    found += [_gates(j), _controls(j), _ablations(j), _readability(j)]
+        figures += comparison(methods)
+    figures += [gate_table(j), control_table(j), ablation_table(j), probe_table(j)]
     if m.layers.name and all(one.layers.name == m.layers.name for one in j.members):
-        found += [_where(j), _layers(j)]
+        figures += [layer_bars(j), layer_table(j)]
     if m.projection.group:
-        found += [
-            _features("Features before", m.projection, m.projection.before),
-            _features(f"Features after restoring with beta = {m.curve.beta:g}", m.projection, m.projection.after),
+        figures += [
+            feature_scatter("Features before", m.projection, m.projection.before),
+            feature_scatter(f"Features after restoring with beta = {m.curve.beta:g}", m.projection, m.projection.after),
         ]
     if len(m.pictures.images):
-        found.append(gallery(m.pictures))
-    return found
+        figures.append(gallery(m.pictures))
+    return figures
 
 
-def _swing_by_strength(j: Judged) -> Curves:
+def swing_curves(j: Judged) -> Curves:
     members = [m for m in j.members if m.swing.has_looked]
     m = members[0]
     series: dict[str, Sequence[Interval]] = {"the model": _over_strengths([one.swing.model for one in members])}
@@ -236,7 +235,7 @@ def _swing_by_strength(j: Judged) -> Curves:
     )
 
 
-def _gain_by_strength(j: Judged) -> Curves:
+def gain_curves(j: Judged) -> Curves:
     change = _over_strengths([m.curve.change.csr for m in j.members])
     bands = {}
     for name, controls in _shown_controls(j).items():
@@ -244,7 +243,7 @@ def _gain_by_strength(j: Judged) -> Curves:
     return _by_strength(j, GAIN_OF_CSR, change, bands)
 
 
-def _drop_by_strength(j: Judged) -> Curves:
+def drop_curves(j: Judged) -> Curves:
     change = _over_strengths([m.curve.change.wga for m in j.members])
     bands = {}
     for name, controls in _shown_controls(j).items():
@@ -292,7 +291,7 @@ def _by_strength(j: Judged, number: str, change: Sequence[Interval], bands: dict
     )
 
 
-def _taxonomy(j: Judged, methods: Sequence[Judged]) -> Scatter:
+def taxonomy_scatter(j: Judged, methods: Sequence[Judged]) -> Scatter:
     readable, restorable, names, labels = [], [], [], []
     for method in methods:
         for m in method.members:
@@ -319,7 +318,7 @@ def _taxonomy(j: Judged, methods: Sequence[Judged]) -> Scatter:
     )
 
 
-def _accuracy_by_group(j: Judged) -> Bars:
+def group_bars(j: Judged) -> Bars:
     m = j.members[0]
     accuracy = m.groups.accuracy
     return Bars(
@@ -332,7 +331,7 @@ def _accuracy_by_group(j: Judged) -> Bars:
     )
 
 
-def _gates(j: Judged) -> Table:
+def gate_table(j: Judged) -> Table:
     m = j.members[0]
     gates, p = m.gates, m.procedure
     rows: list[list[object]] = []
@@ -352,7 +351,7 @@ def _gates(j: Judged) -> Table:
     )
 
 
-def _controls(j: Judged) -> Table:
+def control_table(j: Judged) -> Table:
     """Table 5, and the label direction beside it."""
     if math.isnan(j.p):
         what = CLOSED
@@ -402,7 +401,7 @@ def _along_label(name: str, changes: Sequence[Change], overlap: float) -> list[o
     return [name, Cell.of(change.wga), None, Cell.of(change.csr), None, effect]
 
 
-def _ablations(j: Judged) -> Table:
+def ablation_table(j: Judged) -> Table:
     m = j.members[0]
     p = m.procedure
     rows: list[list[object]] = []
@@ -428,7 +427,7 @@ def _ablations(j: Judged) -> Table:
     )
 
 
-def _readability(j: Judged) -> Table:
+def probe_table(j: Judged) -> Table:
     probes = j.members[0].probes
     rows: list[list[object]] = []
     for kind, target in zip(probes.kind, probes.target, strict=True):
@@ -442,7 +441,7 @@ def _readability(j: Judged) -> Table:
     )
 
 
-def _features(title: str, projection: Projection, placed: np.ndarray) -> Scatter:
+def feature_scatter(title: str, projection: Projection, placed: np.ndarray) -> Scatter:
     return Scatter(
         title=title,
         caption="Some test rows on the two leading principal components of the rows before and after together. A picture, not a "
@@ -458,7 +457,7 @@ def _features(title: str, projection: Projection, placed: np.ndarray) -> Scatter
 # ---- inside the network --------------------------------------------------------------------------------------------------
 
 
-def _where(j: Judged) -> Bars:
+def layer_bars(j: Judged) -> Bars:
     layers = j.members[0].layers
     gain = []
     for k in range(len(layers.name)):
@@ -481,7 +480,7 @@ def _where(j: Judged) -> Bars:
     )
 
 
-def _layers(j: Judged) -> Table:
+def layer_table(j: Judged) -> Table:
     draws = j.members[0].layers.shuffled.csr.shape[1]
     rows = [_layer_row(j, k) for k in range(len(j.members[0].layers.name))]
     classes = len(j.members[0].association.classes)

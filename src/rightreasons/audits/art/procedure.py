@@ -44,17 +44,17 @@ class Procedure:
 
     def directions(self, finding: Sample, gating: Sample) -> Directions:
         """Directions found on one half of the audit rows and gated on the other."""
-        found = restoration.find(finding.z, finding.y, finding.a, self.rho, kind=self.kind)
-        judged = restoration.gate(found, gating.z, gating.y, gating.a, self.tau, self.n_min)
+        ungated = restoration.find(finding.z, finding.y, finding.a, self.rho, kind=self.kind)
+        judged = restoration.gate(ungated, gating.z, gating.y, gating.a, self.tau, self.n_min)
         if self.gated:
             return judged
         # T and counts stay, and nothing is closed for them.
-        return replace(judged, open=found.open, reason=found.reason)
+        return replace(judged, open=ungated.open, reason=ungated.reason)
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """One step of the procedure as it could be."""
+    """One variant of a step of the procedure."""
 
     step: str
     name: str
@@ -62,17 +62,17 @@ class Ablation:
 
 
 def ablations_of(p: Procedure) -> list[Ablation]:
-    """Each step with its alternatives, the rest as it was set (sec. 5.5, Table 6)."""
-    found = []
+    """Each step with its alternatives, all other settings unchanged (sec. 5.5, Table 6)."""
+    ablations = []
     for kind in restoration.KINDS:
-        found.append(Ablation("find", f"{kind} direction", replace(p, kind=kind)))
+        ablations.append(Ablation("find", f"{kind} direction", replace(p, kind=kind)))
     for gated in (True, False):
-        found.append(Ablation("gate", say_gated(gated), replace(p, gated=gated)))
+        ablations.append(Ablation("gate", say_gated(gated), replace(p, gated=gated)))
     for routing in ROUTINGS:
-        found.append(Ablation("restore", f"{routing} label", replace(p, routing=routing)))
+        ablations.append(Ablation("restore", f"{routing} label", replace(p, routing=routing)))
     for rho in sorted({*RHOS, p.rho}):
-        found.append(Ablation("rho", f"{rho:g}", replace(p, rho=rho)))
-    return found
+        ablations.append(Ablation("rho", f"{rho:g}", replace(p, rho=rho)))
+    return ablations
 
 
 def say_gated(gated: bool) -> str:
@@ -219,14 +219,14 @@ class Stage:
 
     def numbers(self, decided: Ints, counts: NDArray) -> Floats:
         """WGA, CSR and the share of aligned rows decided wrong, of each resample and each set of decisions: (B, v, 3)."""
-        found = np.full((len(counts), len(decided), 3), np.nan)
+        measures = np.full((len(counts), len(decided), 3), np.nan)
         for v, guess in enumerate(decided):
             right = guess == self.rows.y
             if self.large.any():
-                found[:, v, WGA] = shares(counts, self.group, right, len(self.names))[:, self.large].min(axis=1)
-            found[:, v, CSR] = shares(counts, np.where(self.conflict, 0, -1), guess == self.towards, 1)[:, 0]
-            found[:, v, ALIGNED] = shares(counts, np.where(self.agrees, 0, -1), ~right, 1)[:, 0]
-        return found
+                measures[:, v, WGA] = shares(counts, self.group, right, len(self.names))[:, self.large].min(axis=1)
+            measures[:, v, CSR] = shares(counts, np.where(self.conflict, 0, -1), guess == self.towards, 1)[:, 0]
+            measures[:, v, ALIGNED] = shares(counts, np.where(self.agrees, 0, -1), ~right, 1)[:, 0]
+        return measures
 
     def point(self, decided: Ints) -> Floats:
         """`numbers` of the rows as they are, (v, 3)."""
@@ -334,8 +334,8 @@ def restore_test_rows(audit: Audit, ablations: Sequence[Ablation], sample: Resam
     curve = stage.decisions(audit.directions, audit.betas, audit.procedure.routing)
     ablated = [_ablated(audit, ablation.procedure) for ablation in ablations]
     label, overlap = along_the_label_alone(audit)
-    found = outcome(stage, np.concatenate([stage.readout.decided[None], curve, *ablated, label]), sample)
-    return Restored(curve[audit.main], found[:1], found[1 : 1 + b], found[1 + b : -1], found[-1:], overlap)
+    outcomes = outcome(stage, np.concatenate([stage.readout.decided[None], curve, *ablated, label]), sample)
+    return Restored(curve[audit.main], outcomes[:1], outcomes[1 : 1 + b], outcomes[1 + b : -1], outcomes[-1:], overlap)
 
 
 def along_the_label_alone(audit: Audit) -> tuple[Ints, float]:

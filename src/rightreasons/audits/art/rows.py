@@ -81,7 +81,10 @@ def categorical_attribute(view: View, name: str | None) -> Attribute:
         raise NotRun("no attribute: name one with attribute=")
     attribute = view.cohort.attribute(name)
     if attribute.kind == "continuous":
-        raise NotRun(f"{attribute.name} is continuous, and ART compares its values within each class: needs bins")
+        raise NotRun(
+            f"{attribute.name} is continuous, and ART compares its values within each class: needs bins, give "
+            f"bins={{{attribute.name!r}: […]}}"
+        )
     return attribute
 
 
@@ -95,13 +98,13 @@ def read_rows(evidence: Evidence, attribute: str, twins: bool, rng: np.random.Ge
     """The audit rows in halves, and the test rows, with their twins if `twins`."""
     audit = complete(evidence.on("audit"), attribute)
     if twins:
-        test, missing, views = _rows_with_twins(evidence, attribute)
+        test = _rows_with_twins(evidence, attribute)
     else:
-        test, missing, views = _test_rows(evidence, attribute)
-    if not len(audit.rows) or not len(test):
-        raise NotRun(f"{len(audit.rows)} audit rows and {len(test)} test rows have a label and {attribute}: ART needs both")
+        test = _test_rows(evidence, attribute)
+    if not len(audit.rows) or not len(test.rows):
+        raise NotRun(f"{len(audit.rows)} audit rows and {len(test.rows)} test rows have a label and {attribute}: ART needs both")
     finding, gating = halved(audit.rows, rng)
-    return Rows(attribute, audit.rows, finding, gating, test, views, audit.missing, missing)
+    return Rows(attribute, audit.rows, finding, gating, test.rows, test.views, audit.missing, test.missing)
 
 
 def halved(rows: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
@@ -131,20 +134,28 @@ def _refuse_other_codes(evidence: Evidence, attribute: Attribute) -> None:
             )
 
 
-def _test_rows(evidence: Evidence, attribute: str) -> tuple[Sample, int, tuple[View, ...]]:
+@dataclass(frozen=True, eq=False)
+class Reported:
+    """The rows that are reported on, how many lack the label or the attribute, and the views that they come from."""
+
+    rows: Sample
+    missing: int
+    views: tuple[View, ...]
+
+
+def _test_rows(evidence: Evidence, attribute: str) -> Reported:
     view = evidence.on("test")
     test = complete(view, attribute)
-    return test.rows, test.missing, (view,)
+    return Reported(test.rows, test.missing, (view,))
 
 
-def _rows_with_twins(evidence: Evidence, attribute: str) -> tuple[Sample, int, tuple[View, ...]]:
+def _rows_with_twins(evidence: Evidence, attribute: str) -> Reported:
     """Each test row that has a twin, then the twins; a row and its twin are resampled together."""
     test, twin = evidence.on("test"), evidence.on("twin")
-    place = {i: k for k, i in enumerate(twin.cohort.id)}
-    paired = np.array([k for k, i in enumerate(test.cohort.id) if i in place], dtype=np.int64)
+    paired, twins = test.matched(twin)
     if not len(paired):
         raise NotRun("no test row has a twin: leave twins= out", lacks="twins")
-    views = test.select(paired), twin.select(np.array([place[i] for i in test.cohort.id[paired]], dtype=np.int64))
+    views = test.select(paired), twin.select(twins)
     refuse_mixed_cases(views[1], attribute)
     parts = [complete(view, attribute) for view in views]
     rows = Sample(
@@ -154,4 +165,4 @@ def _rows_with_twins(evidence: Evidence, attribute: str) -> tuple[Sample, int, t
         np.concatenate([part.unit for part in parts]),
     )
     missing = len(test) - len(paired) + sum(part.missing for part in parts)
-    return rows, missing, views
+    return Reported(rows, missing, views)

@@ -191,7 +191,7 @@ class Heads:
 
 
 def refitted_heads(audit: Audit, settings: Settings, rng: np.random.Generator) -> Heads:
-    """Fitted on audit rows weighted so that the attribute says nothing about the label, and as ready to say each class."""
+    """Fitted on audit rows weighted so that the attribute says nothing about the label, with classes predicted as often."""
     rows, head = audit.all_rows, audit.stage.head
     classes = np.unique(rows.y)
     y = np.searchsorted(classes, rows.y)
@@ -253,7 +253,7 @@ def _last_inputs(head: Head, z: Floats) -> Floats:
 
 
 def _readiness(decided: Ints, C: int) -> Floats:
-    """How often each class is said, (C,), mean 1; a class that is never said keeps a little."""
+    """How often each class is predicted, (C,), mean 1; one that is never predicted keeps a little."""
     share = np.bincount(decided, minlength=C) + 1.0
     return share * C / share.sum()
 
@@ -295,14 +295,14 @@ def _shuffled_following(fold: Audit, shuffles: Shuffles, betas: Sequence[float])
 
 def label_cosine(folds: Sequence[Audit]) -> float:
     """Largest cosine of an open direction with the space of the class means; NaN where none is open."""
-    found = [math.nan]
+    cosines = [math.nan]
     for fold in folds:
         directions = fold.directions
         for label in directions.labels:
             basis = directions.basis(label)
             if len(basis) and len(directions.label_basis):
-                found.append(float(np.linalg.norm(basis @ directions.label_basis.T, axis=1).max()))
-    return math.nan if len(found) == 1 else float(np.nanmax(found))
+                cosines.append(float(np.linalg.norm(basis @ directions.label_basis.T, axis=1).max()))
+    return math.nan if len(cosines) == 1 else float(np.nanmax(cosines))
 
 
 def smallest_side(audit: Audit) -> int:

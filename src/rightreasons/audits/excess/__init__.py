@@ -35,6 +35,7 @@ from rightreasons.stats.resampling import Interval
 __all__ = ["QUESTION", "ROW", "Measurement", "Result", "conclude", "measure", "needs", "roles"]
 
 QUESTION = "Does the model follow the attribute more than a head that has nothing to gain from it?"
+READS_HEAD = True
 
 
 def needs() -> tuple[Need, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightreasons.audits._alignment import UNKNOWN_TRAINING
+from rightreasons.audits._conditions import complete_rows, enough_rows, has_direction, training_rows_known
 from rightreasons.audits.excess.pieces import Measurement
 from rightreasons.findings import Check, Verdict
 
@@ -121,7 +121,7 @@ class Judged:
         if not self.related or self._is_used_within(0):
             return ()
         within = self.m.within
-        return tuple(within.name[k] for k in self.related if not within.excess[k, 2] < self.tolerance)
+        return tuple(within.name[k] for k in self.related if not within.excess_of(k).high < self.tolerance)
 
     @property
     def used_beside(self) -> tuple[str, ...]:
@@ -134,85 +134,70 @@ class Judged:
     @property
     def _little_is_left(self) -> bool:
         """Whether what is left of the excess within the others surely is little, or a part of what it seemed to be."""
-        left = self.m.within.excess[0]
+        left = self.m.within.excess_of(0)
         alone = self.m.pulls.excess.value
-        return bool(left[1] <= self.tolerance and left[2] < max(self.seen, EXPLAINED * alone))
+        return left.low <= self.tolerance and left.high < max(self.seen, EXPLAINED * alone)
 
     def _is_used_within(self, k: int) -> bool:
-        excess = self.m.within.excess
-        if not len(excess):
+        if not self.m.within.name:
             return False
-        return bool(excess[k, 1] > 0 and excess[k, 0] > self.tolerance)
+        excess = self.m.within.excess_of(k)
+        return excess.low > 0 and excess.value > self.tolerance
 
     # ---- conditions ------------------------------------------------------------------------------------------------------
 
     def checks(self) -> tuple[Check, ...]:
         m = self.m
         defined = not np.isnan(m.pulls.model.low)
-        excess = m.pulls.excess
-        other_reasons = bool(self.outweighs_the_label or self.explained_by or self.stands_in)
-        decided = bool(excess.low > self.tolerance or excess.high < self.seen) or other_reasons
-        smallest = m.cells.smallest
-        heads = m.heads
         return (
-            Check(id="rows", name=f"at least {FEWEST} test rows", passed=m.n >= FEWEST, note=f"{m.n} rows", decides=True),
-            Check(
-                id="direction",
-                name="a value of the attribute stands for a label",
-                passed=defined,
-                note=f"{m.aligned} ({m.aligned_from})" if m.aligned else m.aligned_from,
-                decides=True,
-            ),
-            Check(
-                id="cells",
-                name=f"at least {FEWEST_IN_CELL} audit rows of every label and value",
-                passed=self.has_rows,
-                note=f"the smallest has {smallest}: {m.cells.name[int(m.cells.audit.argmin())]}" + self._few_are_enough,
-                decides=not (self.outweighs_the_label or self._few_are_enough),
-            ),
+            enough_rows(m.n, FEWEST),
+            has_direction(defined, m.aligned, m.aligned_from),
+            self._cells_check(),
             Check(
                 id="refitted head",
                 name="the refitted head is clearly better than chance",
                 passed=self.head_works if defined else None,
-                note=m.reason or f"{heads.refitted.value:.2f} ({heads.refitted.low:.2f} to {heads.refitted.high:.2f})",
+                note=m.reason or f"{m.heads.refitted:.2f}",
                 decides=not self.outweighs_the_label,
             ),
-            Check(
-                id="power",
-                name=f"an excess of {self.seen:g} could be told from none",
-                passed=decided if defined else None,
-                note="" if decided else f"the interval holds both {self.tolerance:g} and {self.seen:g}: more rows would help",
-                decides=True,
-            ),
+            self._power_check(defined),
             self._others_check(),
             self._record_check(),
-            Check(
-                id="training rows",
-                name="training rows known",
-                passed=m.training_known,
-                note="" if m.training_known else UNKNOWN_TRAINING,
-            ),
-            Check(
-                id="complete rows",
-                name="every row has a label and the attribute",
-                passed=not m.missing,
-                note=f"{m.missing} rows left out" if m.missing else "",
-            ),
+            training_rows_known(m.training_known),
+            complete_rows(m.missing),
         )
 
-    @property
-    def _few_are_enough(self) -> str:
-        if self.verdict == "shortcut" and not self.has_rows and self.head_works:
-            return "; enough for a call, too few to clear"
-        return ""
+    def _cells_check(self) -> Check:
+        cells = self.m.cells
+        note = f"the smallest has {cells.smallest}: {cells.name[int(cells.audit.argmin())]}"
+        few_are_enough = self.verdict == "shortcut" and not self.has_rows and self.head_works
+        if few_are_enough:
+            note += "; enough for a call, too few to clear"
+        return Check(
+            id="cells",
+            name=f"at least {FEWEST_IN_CELL} audit rows of every label and value",
+            passed=self.has_rows,
+            note=note,
+            decides=not (self.outweighs_the_label or few_are_enough),
+        )
+
+    def _power_check(self, defined: bool) -> Check:
+        excess = self.m.pulls.excess
+        is_clear = bool(excess.low > self.tolerance or excess.high < self.seen)
+        decided = is_clear or bool(self.outweighs_the_label or self.explained_by or self.stands_in)
+        return Check(
+            id="power",
+            name=f"an excess of {self.seen:g} could be told from none",
+            passed=decided if defined else None,
+            note="" if decided else f"the interval holds both {self.tolerance:g} and {self.seen:g}: more rows would help",
+            decides=True,
+        )
 
     def _record_check(self) -> Check:
         seen = self.m.shown
         note = seen.reason
         if not np.isnan(seen.otherwise.low):
-            note = (
-                f"{seen.otherwise.value:.0%} ({seen.otherwise.low:.0%} to {seen.otherwise.high:.0%}) plainly show the other value"
-            )
+            note = f"{seen.otherwise:.0%} plainly show the other value"
         return Check(
             id="recorded as shown",
             name="the attribute is recorded as the features show it",
@@ -226,13 +211,13 @@ class Judged:
         if within.left_out:
             note = f"not held fixed: {', '.join(within.left_out)} (too many values, or too few rows of one)"
         called = self.m.pulls.excess.low > self.tolerance or self.outweighs_the_label
-        told = not (called and not self.explained_by and not self.stands_in and self.not_told_from)
-        if not told:
+        can_be_told = not (called and not self.explained_by and not self.stands_in and self.not_told_from)
+        if not can_be_told:
             note = f"it cannot be told from {', '.join(self.not_told_from)}: they go together in these rows"
         return Check(
             id="told apart",
             name="the attribute can be told from the others in the table",
-            passed=told if within.name else None,
+            passed=can_be_told if within.name else None,
             note=note,
-            decides=not told,
+            decides=not can_be_told,
         )

@@ -35,7 +35,7 @@ from rightreasons.stats import groups
 from rightreasons.stats.correlation import cramers_v_within
 from rightreasons.stats.partial_pull import partial_pull_draws
 from rightreasons.stats.refit import columns_of, fitted, matched, raked_weights, refit, shortfall
-from rightreasons.stats.resampling import Interval, Resamples, interval, resamples, whole
+from rightreasons.stats.resampling import Interval, Resamples, interval, limits_of, resamples, whole
 
 EMPTY_CELL = "a label has no audit rows with one of the attribute's values, so no head can be fitted that gains nothing from it"
 MOST_WITHIN = 400  # resamples of pulls within other attributes, which cost more and decide at the same limits
@@ -73,6 +73,9 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     sample = resamples(len(test.label), rng=rng, B=settings.B, subject=test.cohort.subject)
     compared = Comparison(audit, test, aligned, sample, settings, rng)
     own = compared.own(source)
+    cut = ""
+    if test.cohort.attribute(name).kind == "continuous":
+        cut = ", ".join(levels_of(evidence, name).names)
     known = Measurement(
         model=evidence.card.name,
         attribute=name,
@@ -82,7 +85,7 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
         missing=test.missing,
         aligned=say_alignment(aligned, test.attribute, evidence),
         aligned_from=source,
-        cut=", ".join(levels_of(evidence, name).names) if test.cohort.attribute(name).kind == "continuous" else "",
+        cut=cut,
         training_known=evidence.training is not None,
         cells=sizes,
         pulls=own,
@@ -261,15 +264,15 @@ class Comparison:
         test, level = self.test, self.settings.level
         levels = dict(enumerate(test.attribute.levels))
         names: list[str] = []
-        both: list[list[Interval]] = [[], []]
+        own: list[Interval] = []
+        of_refitted: list[Interval] = []
         for value, column in self.towards.items():
             for c in np.unique(test.label):
                 only_this = np.where(test.label == c, 0, -1)
                 names.append(f"{test.names[c]}: {levels[value]} → {test.names[column]}")  # type: ignore[index]
-                for k, answers in enumerate((test.answers, refitted)):
-                    both[k].append(self._interval(_pull_within(only_this, answers, test, {value: column}), level))
-        limits = [[[getattr(i, what) for i in intervals] for what in ("value", "low", "high")] for intervals in both]
-        return ByLabel(tuple(names), *(np.array(column) for columns in limits for column in columns))
+                own.append(self._interval(_pull_within(only_this, test.answers, test, {value: column}), level))
+                of_refitted.append(self._interval(_pull_within(only_this, refitted, test, {value: column}), level))
+        return ByLabel(tuple(names), *limits_of(own).T, *limits_of(of_refitted).T)
 
     def within(
         self, evidence: Evidence, columns: tuple[np.ndarray, np.ndarray], others: list[Other], left_out: tuple[str, ...]
@@ -285,7 +288,9 @@ class Comparison:
         pulls, excesses = [], []
         for k, one in enumerate(track(every, "attributes within others")):
             rest = [other.test for j, other in enumerate(every) if j != k]
-            aligned = self.towards if k == 0 else test.towards(direction(evidence, replace(test, attribute=one.levels), None)[0])
+            aligned = self.towards
+            if one is not mine:
+                aligned = test.towards(direction(evidence, replace(test, attribute=one.levels), None)[0])
             both = _Within(test, one.test, aligned, rest, sample)
             pull, other_pull = both.draws(test.answers), refitted.made_up(both.draws(refitted.answers))
             value, other_value = both.value(test.answers), float(refitted.made_up(both.value(refitted.answers)))
@@ -294,8 +299,8 @@ class Comparison:
             excesses.append(with_spread(value - other_value, pull - other_pull, fit, self.settings.level))
         return Within(
             name=tuple(one.name for one in every),
-            pull=np.array([[i.value, i.low, i.high] for i in pulls]),
-            excess=np.array([[i.value, i.low, i.high] for i in excesses]),
+            pull=limits_of(pulls),
+            excess=limits_of(excesses),
             association=np.array([cramers_v_within(test.label, mine.test, one.test) for one in every]),
             left_out=left_out,
         )
@@ -335,7 +340,7 @@ class Refitted:
     penalty: float
 
     def made_up(self, pull: np.ndarray | float) -> np.ndarray:
-        """The pull of a head that errs more, as it would be if it erred no more than the model: what follows is diluted alike.
+        """The pull of a head that errs more than the model, as it would be if it erred as little: errors dilute a pull.
 
         A pull against the attribute stays as it is, or the excess would grow by it.
         """

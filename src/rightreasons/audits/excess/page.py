@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +25,8 @@ def sentence(judged: Judged) -> str:
         return f"There is no pull to judge: {m.pulls.model.reason}."
     if judged.outweighs_the_label and not judged.explained_by:
         return (
-            f"Within a label the answers move with {cue} by {limits(m.pulls.model)} and, where {cue} is fixed, with the label "
-            f"by {limits(m.heads.label_effect)} only: the model follows {cue} more than the label."
+            f"Within a label the answers move with {cue} by {m.pulls.model:.3f} and, where {cue} is fixed, with the label "
+            f"by {m.heads.label_effect:.3f} only: the model follows {cue} more than the label."
         )
     if m.reason:
         return f"No head could be refitted: {m.reason}."
@@ -39,11 +38,11 @@ def sentence(judged: Judged) -> str:
     if not judged.head_works:
         return (
             f"A head that gains nothing from {cue} is hardly better than chance on these features "
-            f"({limits(m.heads.refitted, 2)} decided right), so there is nothing to compare with."
+            f"({m.heads.refitted:.2f} decided right), so there is nothing to compare with."
         )
     both = (
-        f"The model's answers follow {cue} by {limits(m.pulls.model)} within a label; a head refitted where {cue} says nothing "
-        f"about the label follows it by {m.pulls.refitted.value:.3f}. The excess is {limits(m.pulls.excess)}"
+        f"The model's answers follow {cue} by {m.pulls.model:.3f} within a label; a head refitted where {cue} says nothing "
+        f"about the label follows it by {m.pulls.refitted.value:.3f}. The excess is {m.pulls.excess:.3f}"
     )
     return f"{both}: {_meaning(judged)}"
 
@@ -52,10 +51,14 @@ def _meaning(judged: Judged) -> str:
     m, verdict = judged.m, judged.verdict
     seems_used = not m.pulls.excess.high < judged.seen
     if judged.explained_by and seems_used:
-        return f"{_listed(judged.explained_by)} explains it. Among rows alike in that, little is left ({_left(m)})."
+        left = m.within.excess_of(0)
+        return (
+            f"{_listed(judged.explained_by)} explains it. Among rows alike in that, little is left "
+            f"({left.value:.3f}, {left.low:.3f} to {left.high:.3f})."
+        )
     if judged.stands_in and seems_used:
         return (
-            f"that is use, but not of “{m.attribute}” as it is recorded. {_share(m.shown.otherwise)} of the rows plainly show "
+            f"that is use, but not of “{m.attribute}” as it is recorded. {m.shown.otherwise:.0%} of the rows plainly show "
             f"the other value, and the answers follow what shows. “{m.attribute}” goes with something visible that is not in the "
             "table, or is recorded wrongly: record what shows, and audit that."
         )
@@ -72,19 +75,6 @@ def _meaning(judged: Judged) -> str:
     if m.pulls.model.low > judged.tolerance:
         return "the answers follow it because the label shows more strongly with it, not because the model uses it."
     return "the model does not use it."
-
-
-def _left(m: Measurement) -> str:
-    value, low, high = m.within.excess[0]
-    return f"{value:.3f}, {low:.3f} to {high:.3f}"
-
-
-def _share(number: Interval) -> str:
-    return f"{number.value:.0%} ({number.low:.0%} to {number.high:.0%})"
-
-
-def limits(number: Interval, digits: int = 3) -> str:
-    return f"{number.value:.{digits}f} ({number.low:.{digits}f} to {number.high:.{digits}f})"
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------------
@@ -110,10 +100,10 @@ def estimates(judged: Judged, over_networks: Interval | None) -> list[Estimate]:
     if not np.isnan(m.shown.otherwise.low):
         shown.append(Estimate.of("recorded otherwise than plainly shown", m.shown.otherwise, ROW, unit="share", n=m.n))
     if len(m.within.name):
-        shown += [
-            _limited("pull within the other attributes", m.within.pull[0], n=m.n, id="following within"),
-            _limited("excess within the other attributes", m.within.excess[0], n=m.n, id="use within"),
-        ]
+        common = {"unit": "probability", "n": m.n}
+        pull_within, excess_within = m.within.pull_of(0), m.within.excess_of(0)
+        shown.append(Estimate.of("pull within the other attributes", pull_within, ROW, id="following within", **common))
+        shown.append(Estimate.of("excess within the other attributes", excess_within, ROW, id="use within", **common))
     return shown
 
 
@@ -148,22 +138,17 @@ def _kind(kind: str, name: str, number: Interval, tolerance: float) -> Unevennes
 def _companions(judged: Judged) -> list[Unevenness]:
     """Other attributes that explain this one, that cannot be told from it where it would be called, or that are used as well."""
     m = judged.m
-    told: dict[str, bool | None] = dict.fromkeys(judged.explained_by, True)
+    present_by_name: dict[str, bool | None] = dict.fromkeys(judged.explained_by, True)
     if judged.verdict == "shortcut":
-        told |= dict.fromkeys(judged.used_beside, False)
+        present_by_name |= dict.fromkeys(judged.used_beside, False)
     elif judged.verdict == "inconclusive" and m.pulls.excess.low > judged.tolerance:
-        told |= dict.fromkeys(judged.not_told_from)
-    found = []
-    for name, present in told.items():
-        estimate = _limited(f"excess of {name} within {m.attribute}", m.within.excess[m.within.name.index(name)])
-        found.append(Unevenness(kind="companion", companion=name, present=present, estimate=estimate))
-    return found
-
-
-def _limited(name: str, limits: np.ndarray, **more: Any) -> Estimate:
-    """An estimate from its value and limits, (3,)."""
-    value, low, high = limits
-    return Estimate(name=name, value=value, low=low, high=high, row=ROW, unit="probability", **more)
+        present_by_name |= dict.fromkeys(judged.not_told_from)
+    companions = []
+    for name, present in present_by_name.items():
+        excess = m.within.excess_of(m.within.name.index(name))
+        estimate = Estimate.of(f"excess of {name} within {m.attribute}", excess, ROW, unit="probability")
+        companions.append(Unevenness(kind="companion", companion=name, present=present, estimate=estimate))
+    return companions
 
 
 # ---- exhibits ------------------------------------------------------------------------------------------------------------
@@ -173,16 +158,16 @@ def exhibits(judged: Judged) -> list[Exhibit]:
     m = judged.m
     shown: list[Exhibit] = []
     if m.by_label.name:
-        shown.append(_by_label(m, judged.tolerance))
+        shown.append(label_bars(m, judged.tolerance))
     if m.within.name:
-        shown += [_within_table(judged), _within_bars(judged)]
+        shown += [within_table(judged), within_bars(judged)]
     if len(m.pictures.pixels):
-        shown.append(_gallery(m))
-    shown.append(_cells(m))
+        shown.append(disagreement_gallery(m))
+    shown.append(cell_table(m))
     return shown
 
 
-def _by_label(m: Measurement, tolerance: float) -> Bars:
+def label_bars(m: Measurement, tolerance: float) -> Bars:
     parts = m.by_label
     return Bars(
         title="What both heads follow, by label",
@@ -199,12 +184,14 @@ def _by_label(m: Measurement, tolerance: float) -> Bars:
     )
 
 
-def _within_table(judged: Judged) -> Table:
+def within_table(judged: Judged) -> Table:
     m = judged.m
     rows = []
     for k, name in enumerate(m.within.name):
-        pull, excess = (Cell(value=v[0], low=v[1], high=v[2]) for v in (m.within.pull[k], m.within.excess[k]))
-        with_this = None if k == 0 else round(float(m.within.association[k]), 2)
+        with_this = None
+        if k > 0:
+            with_this = round(float(m.within.association[k]), 2)
+        pull, excess = Cell.of(m.within.pull_of(k)), Cell.of(m.within.excess_of(k))
         rows.append((name, with_this, pull, excess, _word(judged, k)))
     return Table(
         title="Several attributes at once",
@@ -223,22 +210,22 @@ def _within_table(judged: Judged) -> Table:
 
 
 def _word(judged: Judged, k: int) -> str:
-    """What the row of one attribute means, in a word or two."""
-    name, excess = judged.m.within.name[k], judged.m.within.excess[k]
-    if np.isnan(excess[1]):
+    """What the row of one attribute means, in a few words."""
+    name, excess = judged.m.within.name[k], judged.m.within.excess_of(k)
+    if np.isnan(excess.low):
         return "cannot be told apart"
-    if excess[1] > 0 and excess[0] > judged.tolerance:
+    if excess.low > 0 and excess.value > judged.tolerance:
         return "used"
     if k == 0 and judged.explained_by:
         return f"explained by {_listed(judged.explained_by)}"
-    if excess[2] < judged.seen:
+    if excess.high < judged.seen:
         return "not used"
     if name in judged.not_told_from or (k == 0 and judged.not_told_from):
         return "cannot be told apart"
     return "open"
 
 
-def _within_bars(judged: Judged) -> Bars:
+def within_bars(judged: Judged) -> Bars:
     within = judged.m.within
     return Bars(
         title="Excess of each attribute within the others",
@@ -253,7 +240,7 @@ def _within_bars(judged: Judged) -> Bars:
     )
 
 
-def _gallery(m: Measurement) -> Gallery:
+def disagreement_gallery(m: Measurement) -> Gallery:
     shown = zip(m.pictures.pixels, m.pictures.captions, m.pictures.apart, strict=True)
     return Gallery(
         title="Images that the two heads answer differently",
@@ -264,7 +251,7 @@ def _gallery(m: Measurement) -> Gallery:
     )
 
 
-def _cells(m: Measurement) -> Table:
+def cell_table(m: Measurement) -> Table:
     quarters = f" {m.attribute} is a number and is compared by its quarters: {m.cut}." if m.cut else ""
     rows = [(name, int(a), int(t)) for name, a, t in zip(m.cells.name, m.cells.audit, m.cells.test, strict=True)]
     return Table(

@@ -85,6 +85,14 @@ class Within:
     reason: str = ""
     left_out: tuple[str, ...] = ()
 
+    def pull_of(self, k: int) -> Interval:
+        value, low, high = map(float, self.pull[k])
+        return Interval(value, low, high)
+
+    def excess_of(self, k: int) -> Interval:
+        value, low, high = map(float, self.excess[k])
+        return Interval(value, low, high)
+
 
 @dataclass(frozen=True)
 class Shown:

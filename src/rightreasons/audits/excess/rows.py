@@ -64,7 +64,7 @@ def side(evidence: Evidence, cohort: str, attribute: str, truth: str | None, cla
     a = levels_of(evidence, attribute).of(decisions.cohort.attribute(attribute))
     kept = np.flatnonzero(np.isin(label, classes) & np.isin(given, classes) & a.present)
     if not len(kept):
-        raise NotRun(f"no {cohort} row has both a label and {attribute}")
+        raise NotRun(f"no {cohort} row has both a label and {attribute}: look at those two columns")
     place = np.full(int(classes.max()) + 1, -1)
     place[classes] = np.arange(len(classes))
     rows = decisions.select(kept)

@@ -4,20 +4,21 @@ Attribution maps of a test (TS), a baseline (BA) and an attribute model (SA) on 
 of image regions. Their partial correlation says whether the test model follows the attribute model beyond the baseline, and the
 region contribution scores say where.
 
-    paper                                     function
-    III-C    balanced and attribute model     roles
-    III-D    attribution maps                 needs, measure.array_names
-    III-E    partition, scores, ranks         regions.cut_images, regions.score_regions, rank_regions
-    III-F    rank profiles                    profile, Measurement.profile_drawer
-    III-G    correlations                     compare.correlations_of
-    III-G    permutation p, bootstrap CI      compare.correlation_p, compare.compare_profiles, bootstrap_profiles
-    III-G    aligned images                   steadiness.steadiness_of
-    III-H    region contribution scores       contributions, contribution_maps
-    IV-C     balanced test rows, groups       rows.balance_within_label, behaviour.decisions_of
-    V-A, A2  leakage, removed direction       behaviour.leakage_of, behaviour.without_direction
-    V-E      seeds                            compare.by_seed
-    –        balanced models as replicates    compare.among_replicates (ours)
-    –        verdict and its conditions       judge.judge (ours)
+| paper | function |
+|---|---|
+| III-C, balanced and attribute model | `roles` |
+| III-D, attribution maps | `needs`, `measure.array_names` |
+| III-E, partition, scores, ranks | `regions.cut_images`, `regions.score_regions`, `rank_regions` |
+| III-F, rank profiles | `profile`, `Measurement.profile_drawer` |
+| III-G, correlations | `compare.correlations_of` |
+| III-G, permutation p, bootstrap interval | `compare.correlation_p`, `compare.compare_profiles`, `bootstrap_profiles` |
+| III-G, aligned images | `steadiness.steadiness_of` |
+| III-H, region contribution scores | `contributions`, `contribution_maps` |
+| IV-C, balanced test rows, groups | `rows.balance_within_label`, `behaviour.decisions_of` |
+| V-A, A2, leakage, removed direction | `behaviour.leakage_of`, `behaviour.without_direction` |
+| V-E, seeds | `compare.by_seed` |
+| – : balanced models as replicates (ours) | `compare.among_replicates` |
+| – : verdict and its conditions (ours) | `judge.judge` |
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ __all__ = [
 
 QUESTION = "Does the model look where an attribute model looks, beyond what a balanced model does, and where is that?"
 ROW: Row = "place"
+COMPARES_GROUPS = True
 
 AUDITED = "@attribute"  # stands for the attribute audited, where a role is declared before one is named
 TESTS = ("auto", SPATIAL, REPLICATES)

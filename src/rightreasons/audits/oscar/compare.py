@@ -325,10 +325,6 @@ def jitter_curve(models: Models) -> Floats:
     """
     if not len(models.first.steadiness.jitter):
         return np.zeros(0)
-    test, baseline, attribute = (_mean_jittered(models, role) for role in ROLES)
+    # Mean profiles (K, R) of the moved maps of each role.
+    test, baseline, attribute = (np.mean([m.steadiness.jittered for m in models.of(role)], axis=0) for role in ROLES)
     return np.array([partial(moved, attribute[0], baseline[0]) for moved in test])
-
-
-def _mean_jittered(models: Models, role: str) -> Floats:
-    """Mean profiles (K, R) of the moved maps of one role."""
-    return np.mean([m.steadiness.jittered for m in models.of(role)], axis=0)

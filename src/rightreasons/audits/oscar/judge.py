@@ -208,7 +208,7 @@ def better_than_chance(check: str, members: Sequence[Measurement]) -> Check:
     accuracy, chance = worst.accuracy, worst.chance
     if np.isnan(accuracy.low):
         return _check(check, None, accuracy.reason)
-    note = f"balanced accuracy {accuracy.value:.2f} ({accuracy.low:.2f} to {accuracy.high:.2f}), chance {chance:.2f}"
+    note = f"balanced accuracy {accuracy:.2f}, chance {chance:.2f}"
     return _check(check, accuracy.low > chance, note)
 
 

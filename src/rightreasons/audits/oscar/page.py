@@ -113,9 +113,7 @@ def _say_failed(check: Check) -> str:
 def _say_interval(value: Interval) -> str:
     if np.isnan(value.value):
         return f"undefined: {value.reason}"
-    if np.isnan(value.low):
-        return f"{value.value:.2f}"
-    return f"{value.value:.2f} ({value.low:.2f} to {value.high:.2f})"
+    return f"{value:.2f}"
 
 
 def _say_test(comparison: Comparison) -> str:
@@ -133,7 +131,7 @@ def _say_test(comparison: Comparison) -> str:
 
 
 def estimates(comparison: Comparison) -> list[Estimate]:
-    """All estimates; the one that decides stands first, where a case reads its p and its size."""
+    """All estimates; the one that decides comes first, because a case reads the p and size of the first."""
     listed = _correlation_estimates(comparison) + _extent_estimates(comparison.compared[0])
     if not comparison.replicates.reason:
         step = _step_estimate(comparison.replicates)

@@ -106,7 +106,7 @@ def pictures_of(view: View, a: Attribute, geometry: Geometry, recipe: str, numbe
 
 
 def drawing_step(size: Sequence[int]) -> int:
-    """Every how manieth pixel is drawn."""
+    """How many pixels apart the drawn ones lie."""
     return max(1, -(-max(size) // DRAWN))
 
 

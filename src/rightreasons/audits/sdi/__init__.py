@@ -59,25 +59,25 @@ def needs(severities: str | None = None, operators: Sequence[str] | None = None,
     used: Sequence[Severity] = ()
     if severities is not None or operators is not None:
         used = read_severities(severities, operators).used
-    found: dict[Need, None] = {}
+    read: dict[Need, None] = {}
     for role in ROLES:
         optional = role != "test"
-        found.update(dict.fromkeys(Need(role, cohort, "features", optional) for cohort in COHORTS))
+        read.update(dict.fromkeys(Need(role, cohort, "features", optional) for cohort in COHORTS))
         for draw in range(draws):
             for operator in used:
-                found.update(dict.fromkeys(_needs_under(operator, draw, role, optional)))
-    return tuple(found)
+                read.update(dict.fromkeys(_needs_under(operator, draw, role, optional)))
+    return tuple(read)
 
 
 def _needs_under(operator: Severity, draw: int, role: str, optional: bool) -> list[Need]:
     """The arrays of one draw of an operator and of its content operators."""
-    found = []
+    read = []
     for name, severity in {operator.operator: operator.severity, **operator.content}.items():
-        found.append(Need(role, "test", content_recipe("features", name, severity, draw), optional))
-        found.append(Need(role, "test", content_recipe("change", name, severity, draw), True))
+        read.append(Need(role, "test", content_recipe("features", name, severity, draw), optional))
+        read.append(Need(role, "test", content_recipe("change", name, severity, draw), True))
     if operator.operator == INSERTED and draw == 0:
-        found.append(Need(role, "audit", nuisance_recipe("features", operator, draw), True))
-    return found
+        read.append(Need(role, "audit", nuisance_recipe("features", operator, draw), True))
+    return read
 
 
 def roles() -> tuple[Role, ...]:

@@ -156,12 +156,12 @@ def _varies(cue: np.ndarray) -> bool:
 
 def _cells(by_label: list[np.ndarray], cue: np.ndarray, values: np.ndarray) -> list[list[np.ndarray]]:
     """Row numbers by label and value of the cue, none where they are few; labels with fewer than two values are left out."""
-    found = []
+    cells_of_label = []
     for rows in by_label:
         cells = [_enough(rows & (cue == value)) for value in values]
         if sum(len(cell) > 0 for cell in cells) > 1:
-            found.append(cells)
-    return found
+            cells_of_label.append(cells)
+    return cells_of_label
 
 
 def _enough(rows: np.ndarray) -> np.ndarray:

@@ -88,13 +88,13 @@ def _extracted(evidence: Evidence, severities: Severities, draws: int) -> list[S
     if not severities.used:
         raise NotRun("every nuisance operator was excluded by the calibration")
     arrays = frozenset(evidence.arrays("test"))
-    found = []
+    extracted = []
     for operator in severities.used:
         if arrays.issuperset(nuisance_recipe("features", operator, draw) for draw in range(draws)):
-            found.append(operator)
-    if not found:
+            extracted.append(operator)
+    if not extracted:
         raise NotRun("no features under a nuisance operator: extract what sdi needs with the same severities=")
-    return found
+    return extracted
 
 
 def _calibration(severities: Severities, extracted: Sequence[Severity]) -> Calibration:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightreasons.stats.resampling import Interval, interval
+from rightreasons.stats.resampling import Interval, interval, limits_of
 
 SPACES = ("features", "what the head reads")
 FEATURES, HEAD = 0, 1  # places in SPACES
@@ -24,8 +24,8 @@ class Intervals:
     @classmethod
     def of(cls, values: np.ndarray, draws: np.ndarray, level: float) -> Intervals:
         """From values (k,) and their resamples (B, k)."""
-        found = [interval(value, draws[:, k], level) for k, value in enumerate(values)]
-        value, low, high = np.array([(i.value, i.low, i.high) for i in found]).reshape(-1, 3).T
+        intervals = [interval(value, draws[:, k], level) for k, value in enumerate(values)]
+        value, low, high = limits_of(intervals).T
         return cls(value, low, high)
 
     @classmethod

@@ -37,25 +37,25 @@ def sentence(judged: Judged) -> str:
         return ""
     m = judged.measurement
     cue, operator, by_ratio = m.attribute, m.operators.name[k], judged.decide == RATIO_RULE
-    taken, differ, moved = _value(m.effect.taken.at(k)), _value(m.effect.cue), _value(m.head.r_sc.at(k))
+    taken, differ, moved = m.effect.taken.at(k), m.effect.cue, m.head.r_sc.at(k)
     if judged.verdict == "shortcut" and by_ratio:
         return (
-            f"The model relies on {cue}: {operator}, which removes it from the features, moves what the head reads {moved} "
+            f"The model relies on {cue}: {operator}, which removes it from the features, moves what the head reads {moved:.2f} "
             "times as far as content changes of equal pixel size."
         )
     if judged.verdict == "shortcut":
         return (
-            f"The model relies on {cue}: within a label its predictions differ with {cue} by {differ}, and "
-            f"{operator}, which removes it from the features, takes away {taken} of that."
+            f"The model relies on {cue}: within a label its predictions differ with {cue} by {differ:.2f}, and "
+            f"{operator}, which removes it from the features, takes away {taken:.2f} of that."
         )
     if by_ratio:
         return (
             f"No evidence that the model relies on {cue}: operators that remove it from the features move what the head "
-            f"reads at most {moved} times as far as content changes of equal pixel size ({operator})."
+            f"reads at most {moved:.2f} times as far as content changes of equal pixel size ({operator})."
         )
     return (
-        f"No evidence that the model relies on {cue}: within a label its predictions differ with {cue} by {differ}, and "
-        f"operators that remove it from the features take away at most {taken} of that ({operator})."
+        f"No evidence that the model relies on {cue}: within a label its predictions differ with {cue} by {differ:.2f}, and "
+        f"operators that remove it from the features take away at most {taken:.2f} of that ({operator})."
     )
 
 
@@ -66,8 +66,8 @@ def _said_anyway(judged: Judged, k: int | None) -> str:
         return ""
     operator = m.operators.name[k]
     if judged.decide == RATIO_RULE:
-        return f"The largest head-read R_sc is {_value(m.head.r_sc.at(k))} ({operator})."
-    return f"{operator.capitalize()} takes away {_value(m.effect.taken.at(k))} of the cue's effect of {_value(m.effect.cue)}."
+        return f"The largest head-read R_sc is {m.head.r_sc.at(k):.2f} ({operator})."
+    return f"{operator.capitalize()} takes away {m.effect.taken.at(k):.2f} of the cue's effect of {m.effect.cue:.2f}."
 
 
 def _shown(judged: Judged, rule: str) -> int | None:
@@ -80,10 +80,6 @@ def _shown(judged: Judged, rule: str) -> int | None:
         if among.any():
             return int(np.where(among, np.nan_to_num(values, nan=-np.inf), -np.inf).argmax())
     return None
-
-
-def _value(number: Interval) -> str:
-    return f"{number.value:.2f} ({number.low:.2f} to {number.high:.2f})"
 
 
 # ---- estimates -----------------------------------------------------------------------------------------------------------
@@ -176,11 +172,11 @@ def _indices(judged: Judged) -> list[Estimate]:
 
 
 def exhibits(judged: Judged) -> list[Exhibit]:
-    found: list[Exhibit] = [_effects(judged), _falls(judged), _ratios(judged)]
-    found += [_operators(judged), _sensitivities(judged), _components(judged)]
+    figures: list[Exhibit] = [effect_bars(judged), probe_bars(judged), ratio_bars(judged)]
+    figures += [operator_table(judged), sensitivity_table(judged), component_table(judged)]
     if judged.panel is not None:
-        found += [_fewer_components(judged), _by_family(judged)]
-    return [*found, *_galleries(judged)]
+        figures += [reduced_index_table(judged), family_table(judged)]
+    return [*figures, *perturbed_galleries(judged)]
 
 
 def _bars(labels: Sequence[str], series: dict[str, Intervals], **more: Any) -> Bars:
@@ -193,7 +189,7 @@ def _bars(labels: Sequence[str], series: dict[str, Intervals], **more: Any) -> B
     )
 
 
-def _effects(judged: Judged) -> Bars:
+def effect_bars(judged: Judged) -> Bars:
     effect = judged.measurement.effect
     return _bars(
         ("as it is", *judged.measurement.operators.name),
@@ -212,7 +208,7 @@ def _before(first: Interval, others: Intervals) -> Intervals:
     )  # fmt: skip
 
 
-def _falls(judged: Judged) -> Bars:
+def probe_bars(judged: Judged) -> Bars:
     m = judged.measurement
     within = ", within the label." if m.probe.within else "."
     return _bars(
@@ -227,7 +223,7 @@ def _falls(judged: Judged) -> Bars:
     )
 
 
-def _ratios(judged: Judged) -> Bars:
+def ratio_bars(judged: Judged) -> Bars:
     m = judged.measurement
     return _bars(
         m.operators.name,
@@ -244,7 +240,7 @@ def _ratios(judged: Judged) -> Bars:
 # ---- tables --------------------------------------------------------------------------------------------------------------
 
 
-def _operators(judged: Judged) -> Table:
+def operator_table(judged: Judged) -> Table:
     m = judged.measurement
     effect, p = m.effect, judged.adjusted_taken
     rows = []
@@ -265,7 +261,7 @@ def _operators(judged: Judged) -> Table:
     )  # fmt: skip
 
 
-def _sensitivities(judged: Judged) -> Table:
+def sensitivity_table(judged: Judged) -> Table:
     m = judged.measurement
     rows = []
     for k, name in enumerate(m.operators.name):
@@ -289,7 +285,7 @@ def _sensitivity_cells(space: Sensitivities, k: int, reason: str) -> list[Cell]:
     return [Cell.of(each.at(k, reason)) for each in (space.s_nc, space.s_c, space.r_sc)]
 
 
-def _components(judged: Judged) -> Table:
+def component_table(judged: Judged) -> Table:
     rows = []
     for model in judged.models:
         m = model.measurement
@@ -306,7 +302,7 @@ def _components(judged: Judged) -> Table:
     )
 
 
-def _fewer_components(judged: Judged) -> Table:
+def reduced_index_table(judged: Judged) -> Table:
     rows = []
     for model in judged.models:
         indices = [_index_from(judged, model.measurement, chosen) for chosen in SUBSETS]
@@ -328,7 +324,7 @@ def _index_from(judged: Judged, m: Measurement, chosen: tuple[int, ...]) -> floa
     return float(combine(m.components[FEATURES][None], judged.panel.limits(FEATURES), weights)[0])
 
 
-def _by_family(judged: Judged) -> Table:
+def family_table(judged: Judged) -> Table:
     """S_nc and R_sc of one family of operators; the index in the range of these models, as a frozen panel has no such range."""
     several = len(judged.models) > 1
     rows = []
@@ -372,7 +368,7 @@ def _range(components: np.ndarray) -> np.ndarray:
 # ---- pictures ------------------------------------------------------------------------------------------------------------
 
 
-def _galleries(judged: Judged) -> list[Exhibit]:
+def perturbed_galleries(judged: Judged) -> list[Exhibit]:
     pictures = judged.severities.pictures
     excluded = {o.operator for o in judged.severities.operators if o.status == EXCLUDED}
     fields, items = [], []

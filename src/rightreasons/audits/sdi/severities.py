@@ -107,16 +107,16 @@ def read_severities(source: str | Path | None = None, operators: Sequence[str] |
     operators : the nuisance operators to use; all by default
     """
     if source:
-        found = Severities.read(source)
+        severities = Severities.read(source)
     else:
-        found = reference_severities()
+        severities = reference_severities()
     if operators is None:
-        return found
-    known = {severity.operator: severity for severity in found.operators}
+        return severities
+    known = {severity.operator: severity for severity in severities.operators}
     for name in operators:
         if name not in known:
             raise SettingError(f"no severity for the operator {name!r}; {suggest(name, known)}")
-    return replace(found, operators=tuple(known[name] for name in operators))
+    return replace(severities, operators=tuple(known[name] for name in operators))
 
 
 def reference_severities() -> Severities:

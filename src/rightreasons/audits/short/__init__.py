@@ -11,7 +11,7 @@ that were made to show the attribute more than the baseline stand apart.
 | Methods, "Assessing the encoding of demographic information" | `encoding.read_values`, `encoding.read_numbers` |
 | Supp. Methods, decision threshold | `decisions.decision_rule` |
 | Methods, "Assessing fairness" | `decisions.unsigned_metrics`, `stats.fairness` |
-| METHODS: disparity with its sign | `decisions.signed_metrics`, `rows.gate_of`, `stats.associations` |
+| – : disparity with its sign (ours) | `decisions.signed_metrics`, `rows.gate_of`, `stats.associations` |
 | Methods, performance floor | `judge.floor_of` |
 | Methods, LEB and UEB; Supp. Fig. 7 | `judge.bound_of` |
 | Methods, "ShorT: testing for shortcut learning" | `judge.metrics_over_models`, `judge.verdict_of` |
@@ -45,19 +45,19 @@ GROUPS = 8  # of a continuous attribute, in which models that bound its encoding
 
 
 def needs(twins: bool = False) -> tuple[Need, ...]:
-    found = []
+    read = []
     for role in ("sweep", "baseline", "attribute"):
         optional = role != "sweep"
-        found += [
+        read += [
             Need(role, "test", "features", optional),
             Need(role, "train", "features", True),
             Need(role, "audit", "features", True),
         ]
         if role != "attribute":
-            found += [Need(role, "test", "logits", optional), Need(role, "val", "logits", True)]
+            read += [Need(role, "test", "logits", optional), Need(role, "val", "logits", True)]
             if twins:
-                found.append(Need(role, "twin", "logits", True))
-    return tuple(found)
+                read.append(Need(role, "twin", "logits", True))
+    return tuple(read)
 
 
 def roles(attribute: str | None = None) -> tuple[Role, ...]:

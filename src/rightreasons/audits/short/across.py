@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rightreasons.audits.short.compare import Direction, compare, cross_table, direction_of, matched_encoding, over
+from rightreasons.audits.short.compare import Direction, compare, cross_table, direction_of, is_redrawn, matched_encoding
 from rightreasons.audits.short.measurement import Measurement
 from rightreasons.audits.short.result import ROW, Result
 from rightreasons.errors import SettingError
@@ -17,6 +17,7 @@ from rightreasons.stats.resampling import benjamini_hochberg
 from rightreasons.stats.sweeps import Difference
 
 QUESTION = "Do the families differ in how unfairness follows the encoding?"
+SEEDS_ONLY = "what varies is seeds: of these very training rows, other draws of them may differ by more"
 BINS = 5  # of encoding, of equal numbers of models
 
 
@@ -38,63 +39,69 @@ def across(results: Mapping[str, Result], *, name: str, rng: np.random.Generator
     differences = {}
     for one, other in combinations(results, 2):
         differences[f"{one} less {other}"] = compare(results[one], results[other], rng=rng, along=direction)
-    adjusted = benjamini_hochberg([found.p for found in differences.values()])
-    estimates = [_estimate(pair, found, p) for (pair, found), p in zip(differences.items(), adjusted, strict=True)]
-    replicates = over(list(results.values()))
+    adjusted = benjamini_hochberg([difference.p for difference in differences.values()])
+    estimates = {}
+    for (pair, difference), p in zip(differences.items(), adjusted, strict=True):
+        estimates[pair] = _estimate(pair, difference, p)
+    all_redrawn = all(map(is_redrawn, results.values()))
     return Finding(
         **common,
         model=f"{len(results)} families",
         sentence=_sentence(estimates, direction),
-        estimates=estimates,
+        estimates=list(estimates.values()),
         checks=[
             Check(
                 id="replicates",
                 name="every seed learnt from its own draw of the training rows",
-                passed=replicates == "training resamples",
-                note="" if replicates == "training resamples" else f"what varies is {replicates}",
+                passed=all_redrawn,
+                note="" if all_redrawn else SEEDS_ONLY,
             )
         ],
         exhibits=exhibits(results, differences, direction),
     )
 
 
-def _estimate(pair: str, found: Difference, adjusted: float) -> Estimate:
+def _estimate(pair: str, difference: Difference, adjusted: float) -> Estimate:
+    first, second = difference.replicates
     return Estimate(
         name=f"difference in rho, {pair}",
-        value=found.value,
-        low=found.low,
-        high=found.high,
+        value=difference.value,
+        low=difference.low,
+        high=difference.high,
         p=None if math.isnan(adjusted) else float(adjusted),
-        n=min(found.replicates),
+        n=min(first, second),
         row=ROW,
         unit="rho",
         group="differences between families",
-        reason=found.reason,
-        note=f"n and interval over {found.replicates[0]} and {found.replicates[1]} replicates and the test rows; p for all pairs "
-        f"together; exchanging models (the paper's) gives p {found.exchange_p:.3g}",
+        reason=difference.reason,
+        note=f"n and interval over {first} and {second} replicates and the test rows; p for all pairs together; exchanging "
+        f"models (the paper's) gives p {difference.exchange_p:.3g}",
     )
 
 
-def _sentence(estimates: list[Estimate], direction: Direction) -> str:
-    told = [e for e in estimates if e.p is not None and e.p < 0.05]
+def _sentence(estimates: Mapping[str, Estimate], direction: Direction) -> str:
+    """`estimates` by pair of families."""
+    significant = []
+    for pair, e in estimates.items():
+        if e.p is not None and e.p < 0.05:
+            significant.append(f"{pair} {e.value:.2f} (p {e.p:.3g})")
     along = f"along one direction, that of {direction.of}"
-    if not told:
+    if not significant:
         return f"No two families are shown to differ in how disparity follows the encoding, {along}."
-    words = "; ".join(f"{e.name.removeprefix('difference in rho, ')} {e.value:.2f} (p {e.p:.3g})" for e in told)
-    return f"Families differ in how disparity follows the encoding, {along}: {words}."
+    return f"Families differ in how disparity follows the encoding, {along}: {'; '.join(significant)}."
 
 
 def exhibits(results: Mapping[str, Result], differences: Mapping[str, Difference], direction: Direction) -> list[Exhibit]:
     edges = edges_of(results)
-    found: list[Exhibit] = [_differences(differences)]
+    figures: list[Exhibit] = [_differences(differences)]
     if len(edges) > 1:
         matched = matched_encoding(results, edges)
-        found += [matched, figure_of(matched, "lean", direction), figure_of(matched, "AUC", direction)]
+        figures += [matched, figure_of(matched, "lean", direction), figure_of(matched, "AUC", direction)]
     measured = {(name, "the test rows"): _baselines(result) for name, result in results.items()}
     metrics = {m.fairness.metrics for models in measured.values() for m in models}
     if len(metrics) == 1 and "separation" in next(iter(metrics)):
-        found.append(cross_table(measured))
-    return found
+        figures.append(cross_table(measured))
+    return figures
 
 
 def edges_of(results: Mapping[str, Result], bins: int = BINS) -> list[float]:

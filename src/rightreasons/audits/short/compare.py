@@ -50,13 +50,13 @@ class Direction:
 
     def of_models(self, models: Sequence[Measurement]) -> tuple[np.ndarray, np.ndarray]:
         """The disparity (M,) along it, and its draws (M, B)."""
-        found = []
+        of_model = []
         for m in models:
             if self.metric not in m.fairness.signed:
                 raise DataError(f"{m.model} was not measured for {self.metric!r}; {suggest(self.metric, m.fairness.signed)}")
             k = m.fairness.metrics.index(self.metric)
-            found.append((self.sign * m.fairness.value[k], self.sign * m.fairness.draws[k]))
-        return np.array([value for value, _ in found]), np.stack([draws for _, draws in found])
+            of_model.append((self.sign * m.fairness.value[k], self.sign * m.fairness.draws[k]))
+        return np.array([value for value, _ in of_model]), np.stack([draws for _, draws in of_model])
 
 
 def direction_of(results: Mapping[str, Result], along: str | int | None = None) -> Direction:
@@ -99,9 +99,9 @@ def compare(
     along = along if isinstance(along, Direction) else direction_of({"first": first, "second": second}, along)
     families = [_side_of(result.judged, along, side) for result in (first, second)]
     same_rows = first.judged.first.rows == second.judged.first.rows
-    found = sweeps.difference(*families, same_rows=same_rows)
+    difference = sweeps.difference(*families, same_rows=same_rows)
     usual = sweeps.exchange_p(*((f.encoding, f.disparity) for f in families), rng=rng, P=P)
-    return replace(found, exchange_p=usual)
+    return replace(difference, exchange_p=usual)
 
 
 def _side_of(j: Judged, along: Direction, side: Side) -> sweeps.Family:
@@ -120,13 +120,9 @@ def replicate_of(m: Measurement) -> str:
     return f"{m.seed} {m.trained_on}"
 
 
-def over(results: Sequence[Result]) -> str:
-    """What the replicates of these families are, in words."""
-    for result in results:
-        trained_on = {m.trained_on for m in result.judged.family.models}
-        if len(trained_on) < 2:
-            return "seeds: of these very training rows, other draws of them may differ by more"
-    return "training resamples"
+def is_redrawn(result: Result) -> bool:
+    """Whether the models of a family learnt from several draws of the training rows."""
+    return len({m.trained_on for m in result.judged.family.models}) > 1
 
 
 # ---- at equal encoding ---------------------------------------------------------------------------------------------------

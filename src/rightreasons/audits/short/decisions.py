@@ -94,7 +94,7 @@ def unsigned_metrics(
         if name not in fairness.METRICS:
             raise SettingError(f"no fairness metric {name!r}; {suggest(name, fairness.METRICS)}")
     _refuse_narrow_bins(question, settings.bins)
-    found, columns, of = [], (test.y, predicted, test.a), settings.of
+    metrics, columns, of = [], (test.y, predicted, test.a), settings.of
     for name in settings.metrics:
         if not question.is_continuous:
             disparity = fairness.disparity(name, *columns, of, score=score, kind="categorical")
@@ -104,8 +104,8 @@ def unsigned_metrics(
             disparity = fairness.disparity(name, *columns, of, score=score, bins=settings.bins)
         else:
             continue
-        found.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
-    return found
+        metrics.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
+    return metrics
 
 
 def _refuse_narrow_bins(question: Question, bins: Sequence[float] | None) -> None:
@@ -121,16 +121,16 @@ def _refuse_narrow_bins(question: Question, bins: Sequence[float] | None) -> Non
 def signed_metrics(test: Rows, predicted: np.ndarray, question: Question, shape: Shape | None) -> list[Metric]:
     """The disparity with its sign, of every attribute value that has one, or per unit and along the shape: it decides."""
     a, levels = question.attribute, question.signed_levels
-    found = []
+    metrics = []
     for level in levels:
         name = SIGNED if level is None or len(levels) == 1 else f"{SIGNED}: {a.levels[level]}"
         disparity = fairness.signed_disparity(test.y, predicted, test.a, level, kind=a.kind)
-        found.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
+        metrics.append(Metric(name, disparity.draws, disparity.null, disparity.reason))
     if shape is not None:
         # Each number stands for the log odds that its bin has in training: a slope of 1 follows them as they are.
         along = fairness.signed_disparity(test.y, predicted, shape(test.a), kind="continuous")
-        found.append(Metric(f"{SIGNED}: {SHAPE}", along.draws, along.null, along.reason))
-    return found
+        metrics.append(Metric(f"{SIGNED}: {SHAPE}", along.draws, along.null, along.reason))
+    return metrics
 
 
 def counterfactual_gap(evidence: Evidence, test: Rows, rule: Rule, predicted: np.ndarray) -> list[Metric]:

@@ -73,7 +73,7 @@ def read_values(fit: Rows, test: Rows, settings: Settings, seed: int) -> Readout
 
     def exchanged(donors: np.ndarray) -> np.ndarray:
         """An AUC is a sum of ranks, which stay where they are: one product for all exchanges."""
-        found = []
+        exchanges = []
         for rows in by_label:
             a, rank = test.a[donors[:, rows]], rankdata(inside[rows], axis=0)
             for k in scored:
@@ -81,8 +81,8 @@ def read_values(fit: Rows, test: Rows, settings: Settings, seed: int) -> Readout
                 n = is_it.sum(axis=1)
                 over = is_it @ rank[:, k] - n * (n + 1) / 2
                 pairs, both = n * (len(rows) - n), (n > 0) & (n < len(rows))
-                found.append(np.divide(over, pairs, out=np.full(len(n), np.nan), where=both))
-        return np.mean(found, axis=0)
+                exchanges.append(np.divide(over, pairs, out=np.full(len(n), np.nan), where=both))
+        return np.mean(exchanges, axis=0)
 
     shares = np.array([_shares(fit.a[fit.y == y], levels) for y in (0, 1)])
     label_alone = float(auc(shares[test.y], everything, resampling.whole(len(test)))[0])

@@ -206,20 +206,23 @@ def judge(measurements: Mapping[str, Sequence[Measurement]], rules: Rules, rng: 
     family = family_of(measurements, rules.floor)
     unsigned, signed = metrics_over_models(family, rules, rng)
     which = deciding_level(signed, family)
-    deciding = None if which is None else signed[which]
+    deciding, direction, with_auc = None, "", math.nan
+    if which is not None:
+        deciding, direction = signed[which], _direction(family.lead, which)
     family = replace(family, disparity=_disparity(family, which))
     bound = bound_of(family, measurements.get("attribute", ()), rules.bound)
     has_association = family.lead.association.is_there
     conditions = conditions_of(family, bound, deciding, has_association, rules)
     kept = family.kept
-    enough = kept.sum() >= sweeps.FEWEST
+    if kept.sum() >= sweeps.FEWEST:
+        with_auc = float(sweeps.spearman(family.encoding[kept], family.auc[kept]))
     return Judged(
         family=family,
         bound=bound,
         signed=deciding,
-        direction="" if which is None else _direction(family.lead, which),
+        direction=direction,
         metrics=unsigned,
-        with_auc=float(sweeps.spearman(family.encoding[kept], family.auc[kept])) if enough else math.nan,
+        with_auc=with_auc,
         cost=cost_of_low_encoding(family, rules.level),
         over_floors=_over_floors(family),
         front=kept & sweeps.pareto_front(np.where(kept, family.auc, np.nan), np.abs(family.disparity)),
@@ -276,13 +279,13 @@ def floor_of(auc: np.ndarray, is_baseline: np.ndarray, given: float | None) -> t
 def metrics_over_models(family: Family, rules: Rules, rng: np.random.Generator) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
     """Every metric against the encoding: the unsigned ones, and the signed ones oriented along the training association."""
     lead = family.lead
-    found = []
+    metrics = []
     for k in range(len(lead.fairness.metrics)):
-        found.append(_test_of_metric(family, k, rules, rng))
+        metrics.append(_test_of_metric(family, k, rules, rng))
     cut = lead.fairness.n_unsigned
-    unsigned = _adjusted(found[:cut], np.ones(cut, dtype=bool))
+    unsigned = _adjusted(metrics[:cut], np.ones(cut, dtype=bool))
     # Values whose direction is not known are no tests, and take nothing from the others.
-    return unsigned, _adjusted(found[cut:], lead.association.has_sign[: len(found) - cut])
+    return unsigned, _adjusted(metrics[cut:], lead.association.has_sign[: len(metrics) - cut])
 
 
 def _test_of_metric(family: Family, k: int, rules: Rules, rng: np.random.Generator) -> Metric:
@@ -373,7 +376,9 @@ def _disparity(family: Family, which: int | None) -> np.ndarray:
         return np.full(len(family.models), np.nan)
     k = fairness.n_unsigned + (which or 0)
     values = np.array([m.fairness.value[k] for m in family.models])
-    return values if which is None else family.lead.association.sign[which] * values
+    if which is None:
+        return values
+    return np.asarray(family.lead.association.sign[which] * values)
 
 
 def _direction(lead: Measurement, which: int) -> str:
@@ -432,52 +437,71 @@ def _reachable_encoding(models: Sequence[Measurement], references: Sequence[Meas
     return math.nan, "no model was trained on the attribute, and none of the sweep reads it well enough to stand in"
 
 
+@dataclass(frozen=True)
+class Condition:
+    """Something that must hold for the test to have seen a shortcut; `holds` is None where it cannot be judged."""
+
+    id: str
+    name: str
+    holds: bool | None
+    note: str
+
+    def check(self, decides: bool) -> Check:
+        return Check(id=self.id, name=self.name, passed=self.holds, note=self.note, decides=decides)
+
+
 def conditions_of(
     family: Family, bound: Bound, deciding: Metric | None, has_association: bool | None, rules: Rules
 ) -> tuple[Check, ...]:
     """What must hold for the test to have seen a shortcut; nothing of it matters where there is no association to exploit."""
     m, number = family.lead, int(family.removal.sum())
-    rho = math.nan if deciding is None else deciding.test.rho
-    found = {
-        "coverage": (
+    encoded, correlation, no_correlation = "", None, ""
+    if not math.isnan(bound.encoded):
+        encoded = f"{max(0.0, bound.encoded):.0%} of the way from chance to the bound"
+    if deciding is not None:
+        correlation, no_correlation = not math.isnan(deciding.test.rho), deciding.test.reason
+    conditions = (
+        Condition(
+            "coverage",
             f"the models span at least {rules.coverage:.0%} of the range of encoding",
             _at_least(bound.covered, rules.coverage),
             _say_coverage(m, bound),
         ),
-        "encoded": (
+        Condition(
+            "encoded",
             f"the baseline encodes at least {rules.encoded:.0%} of what can be encoded: there is something to remove",
             _at_least(bound.encoded, rules.encoded),
-            "" if math.isnan(bound.encoded) else f"{max(0.0, bound.encoded):.0%} of the way from chance to the bound",
+            encoded,
         ),
-        "removal": (
+        Condition(
+            "removal",
             f"removal takes away at least {rules.coverage:.0%} of what the baseline encodes",
             _at_least(bound.removed, rules.coverage),
             _say_removal(family, bound),
         ),
-        "models": (
+        Condition(
+            "models",
             f"at least {rules.fewest_models} models above the floor that encode the attribute no more than the baseline",
             number >= rules.fewest_models,
             f"{number} of {len(family.models)} models",
         ),
-        "subgroups": (
+        Condition(
+            "subgroups",
             f"every subgroup has at least {rules.smallest_group} test rows",
             m.smallest.size >= rules.smallest_group,
             f"{m.smallest.size} rows with {m.smallest.name}",
         ),
-        "exchange": ("the attribute can be exchanged within label", not m.fairness.no_exchange, m.fairness.no_exchange),
-        "direction": (
+        Condition("exchange", "the attribute can be exchanged within label", not m.fairness.no_exchange, m.fairness.no_exchange),
+        Condition(
+            "direction",
             "the attribute is known to go with the label in training, or known not to",
             None if has_association is None else True,
             _say_association(m),
         ),
-        "correlation": (
-            "the correlation is defined",
-            None if deciding is None else not math.isnan(rho),
-            "" if deciding is None else deciding.test.reason,
-        ),
-    }
+        Condition("correlation", "the correlation is defined", correlation, no_correlation),
+    )
     decides = has_association is not False
-    checks = [Check(id=key, name=name, passed=passed, note=note, decides=decides) for key, (name, passed, note) in found.items()]
+    checks = [condition.check(decides) for condition in conditions]
     return (*checks, _could_see(deciding, decides, rules))
 
 
@@ -509,9 +533,10 @@ def _say_association(m: Measurement) -> str:
     most = int(np.nanargmax(np.abs(a.estimate[:, 0]))) if not np.isnan(a.estimate[:, 0]).all() else None
     if most is None:
         return f"{a.source}: one label or one attribute value"
-    value, low, high = np.exp(a.estimate[most])
+    odds_ratio = Interval(*np.exp(a.estimate[most]))
     level = m.fairness.level(most)
-    return f"{a.source}, {a.units} of them: odds ratio {value:.2f} ({low:.2f} to {high:.2f}){f' of {level}' if level else ''}"
+    of_level = f" of {level}" if level else ""
+    return f"{a.source}, {a.units} of them: odds ratio {odds_ratio:.2f}{of_level}"
 
 
 def _say_removal(family: Family, bound: Bound) -> str:

@@ -189,10 +189,10 @@ class Measurement:
 
     def scalars(self) -> dict[str, float | int | str]:
         """What a study's table shows of it."""
-        found: dict[str, float | int | str] = {"attribute": self.attribute, "scale": self.scale, "n": self.n}
-        found |= spread("encoding", self.encoding.within) | spread("encoding_marginal", self.encoding.marginal)
+        columns: dict[str, float | int | str] = {"attribute": self.attribute, "scale": self.scale, "n": self.n}
+        columns |= spread("encoding", self.encoding.within) | spread("encoding_marginal", self.encoding.marginal)
         if not self.target:
-            found |= spread("auc", self.performance.auc)
+            columns |= spread("auc", self.performance.auc)
             for name, value in zip(self.fairness.metrics, self.fairness.value, strict=True):
-                found[name.replace(" ", "_")] = float(value)
-        return found
+                columns[name.replace(" ", "_")] = float(value)
+        return columns

@@ -41,16 +41,16 @@ def _of_the_family(j: Judged) -> str:
     how = f"(rho {j.signed.test.rho:.2f}, p {_p(j.signed.adjusted)}, {j.signed.test.n} models)"
     if j.verdict == "shortcut":
         return (
-            f"Over the family, the less the models encode {a}, the less their decisions lean the way it leans in the training "
-            f"rows {how}: a shortcut.{_legitimate(j)}"
+            f"Across the family, the less a model encodes {a}, the less its decisions lean the way that {a} goes with the label "
+            f"in the training rows {how}: a shortcut.{_legitimate(j)}"
         )
     if j.is_under_use:
         return (
-            f"Over the family, the less the models encode {a}, the more their decisions lean the way it leans in the training "
-            f"rows {how}: under-use of the attribute, which is no shortcut.{_unfair(j, NOT_ENCODING)}"
+            f"Across the family, the less a model encodes {a}, the more its decisions lean the way that {a} goes with the label "
+            f"in the training rows {how}: the attribute is under-used, which is no shortcut.{_unfair(j, NOT_ENCODING)}"
         )
     return (
-        f"Over the family, disparity does not follow how strongly the models encode {a} {how}, and a correlation of "
+        f"Across the family, disparity does not follow how strongly a model encodes {a} {how}, and a correlation of "
         f"{j.signed.visible:.2f} would have been seen.{_unfair(j, NOT_ENCODING)}"
     )
 
@@ -68,8 +68,7 @@ def _of_the_model(j: Judged) -> str:
     if m is None or not j.family.is_baseline.any() or math.isnan(m.baseline.value):
         return ""
     lean = _lean(j, m.baseline)
-    limits = "" if math.isnan(lean.low) else f" ({lean.low:.3f} to {lean.high:.3f})"
-    leans = f" The baseline itself leans by {lean.value:.3f}{limits}, p {_p(m.baseline_p)}, {LEAN_UNIT}"
+    leans = f" The baseline itself leans by {lean:.3f}, p {_p(m.baseline_p)}, {LEAN_UNIT}"
     if math.isnan(m.taken.value):
         return f"{leans}."
     return f"{leans}; where the encoding is removed, by {_lean(j, m.taken).value:.3f} less."
@@ -86,7 +85,9 @@ def _of_amplification(j: Judged) -> str:
 
 
 def _not_shown(check: Check) -> str:
-    return f"not shown that {check.name}" + (f" ({check.note})" if check.note else "")
+    if not check.note:
+        return f"not shown that {check.name}"
+    return f"not shown that {check.name} ({check.note})"
 
 
 def _unfair(j: Judged, why: str) -> str:
@@ -134,29 +135,25 @@ def estimates(j: Judged) -> list[Estimate]:
 
 def _of_the_test(j: Judged) -> list[Estimate]:
     """The size of what removal takes away, with the p that decides; then the correlations over models."""
-    found = []
+    numbers = []
     if j.signed is not None:
         m = j.signed
         note = f"p by exchanging the attribute within label, interval over models and examples; {PRESENCE}"
         # The size stands first: it is what a case weighs, and a correlation is no size.
-        found += [
-            Estimate.of(
+        numbers += [
+            _leaning(
                 "lean that goes with the encoding",
                 _lean(j, m.taken),
-                "reliance",
-                p=_number(m.adjusted),
-                unit=LEAN_UNIT,
-                n=j.first.n,
-                note="baseline less the models that encode it least; p is that of the correlation over models",
+                m.adjusted,
+                j,
+                "baseline less the models that encode it least; p is that of the correlation over models",
             ),
-            Estimate.of(
+            _leaning(
                 f"lean of the {_lead_name(j)}",
                 _lean(j, m.baseline),
-                "reliance",
-                p=_number(m.baseline_p),
-                unit=LEAN_UNIT,
-                n=j.first.n,
-                note="towards the training association, mean over such models",
+                m.baseline_p,
+                j,
+                "towards the training association, mean over such models",
             ),
             _rho("rho of encoding and signed disparity", m, note=note),
             Estimate(
@@ -182,8 +179,12 @@ def _of_the_test(j: Judged) -> list[Estimate]:
         ]
     for m in j.metrics:
         note = f"p for {len(j.metrics)} metrics; Spearman's own p {_p(m.test.usual_p)}"
-        found.append(_rho(f"rho of encoding and {_words(m.name)}", m, group="unsigned metrics", note=note))
-    return found
+        numbers.append(_rho(f"rho of encoding and {_words(m.name)}", m, group="unsigned metrics", note=note))
+    return numbers
+
+
+def _leaning(name: str, lean: Interval, p: float, j: Judged, note: str) -> Estimate:
+    return Estimate.of(name, lean, "reliance", p=_number(p), unit=LEAN_UNIT, n=j.first.n, note=note)
 
 
 def _apart(name: str, test: Test, note: str) -> Estimate:
@@ -219,12 +220,12 @@ def _of_the_baseline(j: Judged) -> list[Estimate]:
 def _associations(lead: Measurement) -> list[Estimate]:
     association = lead.association
     unit = "log odds ratio of two standard deviations" if lead.kind == "continuous" else "log odds ratio"
-    found = []
+    numbers = []
     for k in range(lead.fairness.n_signed):
         value, low, high = association.estimate[k]
         level = lead.fairness.level(k)
         missing = "a shape has no single ratio" if level == SHAPE else f"direction {association.source}"
-        found.append(
+        numbers.append(
             Estimate(
                 name="association of label and attribute in the training rows" + (f": {level}" if level else ""),
                 value=value,
@@ -238,21 +239,21 @@ def _associations(lead: Measurement) -> list[Estimate]:
                 note=f"{association.answer}; by subject where they are known, interval and p over all values together",
             )
         )
-    return found
+    return numbers
 
 
 def _fairness_of_the_baseline(j: Judged) -> list[Estimate]:
     lead, name, delta = j.family.lead, _lead_name(j), j.rules.delta
     f = lead.fairness
-    found = []
+    numbers = []
     for k, metric in enumerate(f.metrics):
         limits = np.array([f.value[k], f.low[k], f.high[k]])
         common = {"row": "behaviour", "group": FIRST, "n": lead.n, "reason": f.reason[k] if math.isnan(f.value[k]) else ""}
-        found.append(_with_limits(f"{_words(metric)}, {name}", limits, p=_number(f.p[k]), **common))
+        numbers.append(_with_limits(f"{_words(metric)}, {name}", limits, p=_number(f.p[k]), **common))
         if lead.kind == "continuous" and metric in LOGISTIC and delta is not None:
             per_delta = f"{_words(metric)} per {delta:g} of {lead.attribute}, {name}"
-            found.append(_with_limits(per_delta, np.exp(delta * limits), unit="odds ratio", **common))
-    return found
+            numbers.append(_with_limits(per_delta, np.exp(delta * limits), unit="odds ratio", **common))
+    return numbers
 
 
 def _with_limits(name: str, limits: np.ndarray, **more: Any) -> Estimate:
@@ -266,19 +267,19 @@ def _lead_name(j: Judged) -> str:
 def checks(j: Judged) -> list[Check]:
     """The conditions that decide, then what else a reader should know."""
     lead = j.family.lead
-    found = [*j.conditions, _association_check(j)]
+    conditions = [*j.conditions, _association_check(j)]
     if lead.kind == "continuous":
-        found.append(_slope_check(lead.fairness.monotone))
+        conditions.append(_slope_check(lead.fairness.monotone))
     if not lead.encoding.converged:
         stopped = "its solver stopped at the iteration limit"
-        found.append(Check(id="converged", name="the readout converged", passed=False, note=stopped))
+        conditions.append(Check(id="converged", name="the readout converged", passed=False, note=stopped))
     on_train = lead.encoding.fit_on == "train"
     readout = f"{lead.encoding.n_fit} {'training' if on_train else 'audit'} rows"
-    found.append(Check(id="readout rows", name="the readout was fitted on training rows", passed=on_train, note=readout))
+    conditions.append(Check(id="readout rows", name="the readout was fitted on training rows", passed=on_train, note=readout))
     undefined = _say_undefined(j)
     everywhere = "every metric is defined for every model above the floor"
-    found.append(Check(id="defined", name=everywhere, passed=not undefined, note=undefined))
-    return found
+    conditions.append(Check(id="defined", name=everywhere, passed=not undefined, note=undefined))
+    return conditions
 
 
 def _association_check(j: Judged) -> Check:
@@ -311,30 +312,33 @@ def _deciding(j: Judged) -> list[Metric]:
 
 
 def exhibits(j: Judged) -> list[Exhibit]:
-    found: list[Exhibit] = [_follows(j), _over_scales(j), _trade_off(j), _table(j), _distribution(j)]
+    figures: list[Exhibit] = [disparity_scatter(j), encoding_curves(j), trade_off_scatter(j), metric_table(j), training_shares(j)]
     if len(j.family.models) >= 4:
-        found += [_floors(j), _front(j)]
-    return found
+        figures += [floor_curves(j), front_scatter(j)]
+    return figures
 
 
-def _follows(j: Judged) -> Scatter:
+def disparity_scatter(j: Judged) -> Scatter:
     m, family = j.signed, j.family
-    rho = "" if m is None else f" rho {m.test.rho:.2f} ({m.spread.low:.2f} to {m.spread.high:.2f}), p {_p(m.adjusted)}."
-    named = np.where(family.is_baseline, "baseline", np.where(family.removal, "encode it less", "encode it more"))
-    e, disparity = [m.encoding.within for m in family.models], _disparity_intervals(j)
+    rho = ""
+    if m is not None:
+        rho = f" rho {m.test.rho:.2f} ({m.spread.low:.2f} to {m.spread.high:.2f}), p {_p(m.adjusted)}."
+    side = np.where(family.removal, "encode it less", "encode it more")
+    side = np.where(family.is_baseline, "baseline", side)
+    encoding, disparity = [m.encoding.within for m in family.models], _disparity_intervals(j)
     return Scatter(
         title="Disparity against encoding",
         caption=f"One point per model, bars are intervals over examples.{rho} A shortcut makes disparity fall where encoding is "
         "removed; models that encode it more than the baseline do not decide. Models below the performance floor "
         f"(AUC {family.floor:.3f}, {family.floor_from}) are shown and left out. The correlation is {PRESENCE}.",
-        x_low=[i.low for i in e],
-        x_high=[i.high for i in e],
+        x_low=[i.low for i in encoding],
+        x_high=[i.high for i in encoding],
         y_low=disparity[0],
         y_high=disparity[1],
         x=_encodings(j),
         y=family.disparity,
         label=_labels(j),
-        group=tuple(np.where(family.kept, named, LEFT_OUT).tolist()),
+        group=tuple(np.where(family.kept, side, LEFT_OUT).tolist()),
         hollow=(LEFT_OUT,),
         x_label=_axis(j),
         y_label="lean towards the training association",
@@ -346,13 +350,14 @@ def _follows(j: Judged) -> Scatter:
 def _disparity_intervals(j: Judged) -> tuple[np.ndarray, np.ndarray]:
     """Limits (M,) of the signed disparity that is shown, turned as it is."""
     lead = j.family.lead
-    k = lead.fairness.n_unsigned + (j.level or 0)
-    turn = 1.0 if j.level is None else lead.association.sign[j.level]
-    limits = turn * np.array([(m.fairness.low[k], m.fairness.high[k]) for m in j.family.models])
-    return np.sort(limits, axis=1)[:, 0], np.sort(limits, axis=1)[:, 1]
+    k, turn = lead.fairness.n_unsigned, 1.0
+    if j.level is not None:
+        k, turn = k + j.level, lead.association.sign[j.level]
+    limits = np.sort(turn * np.array([(m.fairness.low[k], m.fairness.high[k]) for m in j.family.models]), axis=1)
+    return limits[:, 0], limits[:, 1]
 
 
-def _over_scales(j: Judged) -> Curves:
+def encoding_curves(j: Judged) -> Curves:
     values, overall = _encodings(j), np.array([m.encoding.marginal.value for m in j.family.models])
     keys, ordered, name = _by_scale(j)
     parts = [values[keys == k] for k in ordered]
@@ -387,10 +392,12 @@ def _by_scale(j: Judged) -> tuple[np.ndarray, list[str], str]:
     return np.array(scales), ordered, "scale of the attribute's gradient"
 
 
-def _trade_off(j: Judged) -> Scatter:
-    e = j.family.encoding
-    cuts = np.zeros(2) if np.isnan(e).all() else np.nanquantile(e, [1 / 3, 2 / 3])
-    third = np.searchsorted(cuts, np.nan_to_num(e, nan=-np.inf))
+def trade_off_scatter(j: Judged) -> Scatter:
+    encoding = j.family.encoding
+    cuts = np.zeros(2)
+    if not np.isnan(encoding).all():
+        cuts = np.nanquantile(encoding, [1 / 3, 2 / 3])
+    third = np.searchsorted(cuts, np.nan_to_num(encoding, nan=-np.inf))
     strength = np.array(["weak encoding", "medium encoding", "strong encoding"])[third]
     return Scatter(
         title="Fairness against performance",
@@ -426,8 +433,8 @@ COLUMNS: dict[str, Callable[[Metric], Cell | int | float | str | None]] = {
 }
 
 
-def _table(j: Judged) -> Table:
-    rows = [tuple(cell(m) for cell in COLUMNS.values()) for m in (*_deciding(j), *j.metrics)]
+def metric_table(j: Judged) -> Table:
+    rows = [_row(m) for m in (*_deciding(j), *j.metrics)]
     return Table(
         title="Every metric",
         caption="Correlation of encoding and unfairness, positive where more is more unfair, over the models above the floor "
@@ -440,7 +447,11 @@ def _table(j: Judged) -> Table:
     )
 
 
-def _distribution(j: Judged) -> Curves | Bars:
+def _row(m: Metric) -> tuple[Cell | int | float | str | None, ...]:
+    return tuple(cell(m) for cell in COLUMNS.values())
+
+
+def training_shares(j: Judged) -> Curves | Bars:
     m = j.first
     title = f"{m.attribute} by label in the training rows"
     caption = "Share of the training rows of each label. Where the two differ, the attribute tells something of the label."
@@ -452,7 +463,7 @@ def _distribution(j: Judged) -> Curves | Bars:
     return Bars(title=title, caption=caption, labels=m.training.names, series=series, value_label="share")
 
 
-def _floors(j: Judged) -> Curves:
+def floor_curves(j: Judged) -> Curves:
     over = j.over_floors
     return Curves(
         title="Does the floor matter?",
@@ -467,7 +478,7 @@ def _floors(j: Judged) -> Curves:
     )
 
 
-def _front(j: Judged) -> Scatter:
+def front_scatter(j: Judged) -> Scatter:
     best, chosen = j.pick(), ""
     if best is not None:
         chosen = f" The least disparity at most {j.rules.tolerance:g} AUC below the baseline: {_labels(j)[best]}."
@@ -494,10 +505,15 @@ def _labels(j: Judged) -> tuple[str, ...]:
 
 def _label(m: Measurement) -> str:
     """The model as a person would name it; its own name only where nothing else is known."""
-    scale = "" if math.isnan(m.scale) else "baseline" if m.scale == 0 else f"scale {m.scale:+.3g}"
-    regime = m.regime.replace("_", " ") if not scale else ""
-    seed = "" if m.seed is None else f"seed {m.seed}"
-    parts = [m.architecture, regime, scale, seed] if scale or regime else [m.model, seed]
+    if m.scale == 0:
+        made = "baseline"
+    elif not math.isnan(m.scale):
+        made = f"scale {m.scale:+.3g}"
+    else:
+        made = m.regime.replace("_", " ")
+    parts = [m.architecture, made] if made else [m.model]
+    if m.seed is not None:
+        parts.append(f"seed {m.seed}")
     return ", ".join(part for part in parts if part)
 
 

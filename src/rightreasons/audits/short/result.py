@@ -48,10 +48,10 @@ class Result:
         Able are those whose AUC is at most `tolerance` (by default the audit's) below the mean of the baseline. It was chosen on
         these test rows: audit it again on others before believing its numbers.
         """
-        found = self.judged.pick(tolerance)
-        if found is None:
+        picked = self.judged.pick(tolerance)
+        if picked is None:
             raise SettingError("no model has a disparity and an AUC that near to the baseline's: give a larger tolerance")
-        return found
+        return picked
 
     def finding(self) -> Finding:
         return self.context.finding(

@@ -202,20 +202,22 @@ class Gate:
 
 def gate_of(training: Training | None, question: Question, settings: Settings) -> Gate:
     """Is there an association to exploit, and which way would a shortcut lean: as given, else as the training rows say."""
-    found = None if training is None else _association(training, question, settings)
-    shape = None if found is None else found.shape
+    association = None if training is None else _association(training, question, settings)
+    shape = None if association is None else association.shape
     count = len(question.signed_levels) + (shape is not None)
     unknown = np.full((count, 3), np.nan), np.full(count, np.nan)
     if settings.direction is not None:
         sign = np.full(count, float(np.sign(settings.direction)))
         sign[len(question.signed_levels) :] = 0.0  # a direction is one of the slope
         return Gate(Association("given", sign, *unknown, 0, "given"), shape)
-    if found is None:
+    if association is None:
         why = "training rows unknown: give direction="
         return Gate(Association("unknown", np.full(count, np.nan), *unknown, 0, why), None)
-    estimate = np.stack([found.value, found.low, found.high], axis=1)[:count]
-    source = "training rows"
-    return Gate(Association(found.answer, found.sign[:count], estimate, found.p[:count], found.units, source), shape)
+    limits = np.stack([association.value, association.low, association.high], axis=1)
+    shown = Association(
+        association.answer, association.sign[:count], limits[:count], association.p[:count], association.units, "training rows"
+    )
+    return Gate(shown, shape)
 
 
 def _association(training: Training, question: Question, settings: Settings) -> Associations:

@@ -86,11 +86,11 @@ def _places(m: Measurement, ids: Sequence[str]) -> np.ndarray:
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Names of models, numbered where several are called the same."""
-    found = []
+    distinct = []
     for k, name in enumerate(names):
         several = list(names).count(name) > 1
-        found.append(f"{name} ({names[: k + 1].count(name)})" if several else name)
-    return tuple(found)
+        distinct.append(f"{name} ({names[: k + 1].count(name)})" if several else name)
+    return tuple(distinct)
 
 
 def coverage_names(T: int) -> tuple[str, ...]:
@@ -239,10 +239,10 @@ def _by_coverage(
     testable = np.array([each.units >= FEWEST for each in estimated])
     p = np.where(testable & compares, [each.p for each in estimated], np.nan)
     adjusted = benjamini_hochberg(p)
-    found = []
+    points = []
     for k, (name, each) in enumerate(zip(names, estimated, strict=True)):
         inside = members[:, k]
-        found.append(
+        points.append(
             Shares(
                 name=name,
                 share=each.share,
@@ -255,7 +255,7 @@ def _by_coverage(
                 chance=float(outside[inside].mean()) if inside.any() else np.nan,
             )
         )
-    return tuple(found)
+    return tuple(points)
 
 
 @dataclass(frozen=True)
@@ -293,11 +293,11 @@ def _estimated_shares(
 
     drawn, point = sample.apply(both), both(whole(len(columns)))[0]
     why = "no image of this size"
-    found = []
+    shares = []
     for g in range(k):
         units = _units(members[:, g], subject)
         gap, gaps = point[g] - point[k + g], drawn[:, g] - drawn[:, k + g]
-        found.append(
+        shares.append(
             _Estimated(
                 share=share_interval(point[g], drawn[:, g], units, level, why),
                 other=share_interval(point[k + g], drawn[:, k + g], units, level, why),
@@ -306,7 +306,7 @@ def _estimated_shares(
                 units=units,
             )
         )
-    return found
+    return shares
 
 
 def _units(chosen: np.ndarray, subject: np.ndarray | None) -> int:

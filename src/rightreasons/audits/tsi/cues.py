@@ -47,11 +47,11 @@ def most_followed(evidence: Evidence, view: View, settings: Settings, rng: np.ra
     if view.name != "test" or not known:
         return Followed(Interval(np.nan, np.nan, np.nan, reason="no attribute with groups is known on test rows"))
     joint = 1 - (1 - settings.level) / len(known)
-    found = []
+    attributes = []
     for name in known:
         pull = pull_beside(evidence, name, settings.aligned, rng=rng, B=settings.B, level=joint)
-        found.append(Followed(pull, name))
-    return max(found, key=lambda followed: np.nan_to_num(followed.pull.low, nan=-np.inf))
+        attributes.append(Followed(pull, name))
+    return max(attributes, key=lambda followed: np.nan_to_num(followed.pull.low, nan=-np.inf))
 
 
 # ---- twins ---------------------------------------------------------------------------------------------------------------

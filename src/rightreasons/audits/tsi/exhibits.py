@@ -26,17 +26,32 @@ COLUMNS = ("mean", "sd", "median", "n")
 
 
 def exhibits(judged: Judged) -> tuple[Exhibit, ...]:
-    found: list[Exhibit | None] = [_comparison(judged), _gallery(judged.first), *_histograms(judged)]
-    found += [_by_coverage(judged), _by_confidence(judged), _by_cue(judged), _top_classes(judged), _classes(judged)]
-    found += [_average_and_maximum(judged), _annotations(judged.first), _deletion(judged), _kept(judged), _missing(judged)]
-    found += [_substitutes(judged), _tokens_and_noise(judged), _quadrants(judged), _problems(judged)]
-    return tuple(exhibit for exhibit in found if exhibit is not None)
+    figures: list[Exhibit | None] = [
+        comparison_bars(judged),
+        influence_gallery(judged.first),
+        *score_histograms(judged),
+        coverage_table(judged),
+        confidence_table(judged),
+        cue_table(judged),
+        top_class_table(judged),
+        class_table(judged),
+        average_scatter(judged),
+        annotation_curves(judged.first),
+        deletion_curves(judged),
+        kept_bars(judged),
+        missingness_table(judged),
+        substitute_table(judged),
+        noise_scatter(judged),
+        quadrant_table(judged),
+        problem_table(judged),
+    ]
+    return tuple(exhibit for exhibit in figures if exhibit is not None)
 
 
 # ---- the comparison ------------------------------------------------------------------------------------------------------
 
 
-def _comparison(judged: Judged) -> Exhibit:
+def comparison_bars(judged: Judged) -> Exhibit:
     c = judged.comparison
     tested, other = [group.share for group in c.groups], [group.other for group in c.groups if group.other is not None]
     series: dict[str, Sequence[Interval | float]] = {"tested": tested}
@@ -57,7 +72,7 @@ def _comparison(judged: Judged) -> Exhibit:
     )
 
 
-def _gallery(m: Measurement) -> Exhibit | None:
+def influence_gallery(m: Measurement) -> Exhibit | None:
     shown = m.pictures
     if not len(shown.pixels):
         return None
@@ -80,7 +95,7 @@ def _gallery(m: Measurement) -> Exhibit | None:
     )
 
 
-def _histograms(judged: Judged) -> Iterator[Exhibit]:
+def score_histograms(judged: Judged) -> Iterator[Exhibit]:
     p = judged.panel
     labels = [f"{a:g}–{b:g}" for a, b in pairwise(HISTOGRAM)] + ["2 and more"]
     for metric in METRICS:
@@ -128,7 +143,7 @@ def _side_by_side(judged: Judged, found: Iterable[tables.GroupScores], kind: str
     return Table(title=title, caption=caption, columns=columns, rows=[[*key, *cells] for key, cells in rows.items()])
 
 
-def _by_coverage(judged: Judged) -> Exhibit:
+def coverage_table(judged: Judged) -> Exhibit:
     return _side_by_side(
         judged,
         tables.by_coverage(judged.panel),
@@ -139,12 +154,12 @@ def _by_coverage(judged: Judged) -> Exhibit:
     )
 
 
-def _by_confidence(judged: Judged) -> Exhibit:
-    found = tables.by_confidence(judged.panel)
-    return _side_by_side(judged, found, "confidence", "TSI by confidence", "By the probability of each model's own decision.")
+def confidence_table(judged: Judged) -> Exhibit:
+    table = tables.by_confidence(judged.panel)
+    return _side_by_side(judged, table, "confidence", "TSI by confidence", "By the probability of each model's own decision.")
 
 
-def _by_cue(judged: Judged) -> Exhibit | None:
+def cue_table(judged: Judged) -> Exhibit | None:
     rows = []
     for each in tables.by_cue(judged.panel):
         rows.append([each.cue, each.side, each.model, *_cells(each.summary), each.above, each.outside])
@@ -161,7 +176,7 @@ def _by_cue(judged: Judged) -> Exhibit | None:
     )
 
 
-def _top_classes(judged: Judged) -> Exhibit | None:
+def top_class_table(judged: Judged) -> Exhibit | None:
     table, several = judged.classes, len(judged.panel.models)
     rows: list[list[Any]] = []
     for (subset, model), part in table[table["n"] > 0].groupby(["images", "model"], sort=False):
@@ -182,7 +197,7 @@ def _top_classes(judged: Judged) -> Exhibit | None:
     )
 
 
-def _classes(judged: Judged) -> Exhibit | None:
+def class_table(judged: Judged) -> Exhibit | None:
     table = judged.classes
     table = table[(table["images"] == tables.EVERY) & (table["n"] > 0)]
     if table.empty:
@@ -199,7 +214,7 @@ def _classes(judged: Judged) -> Exhibit | None:
     )
 
 
-def _problems(judged: Judged) -> Exhibit | None:
+def problem_table(judged: Judged) -> Exhibit | None:
     table = judged.problems
     if table.empty:
         return None
@@ -223,21 +238,21 @@ def _points(judged: Judged, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return drawn
 
 
-def _average_and_maximum(judged: Judged) -> Exhibit | None:
+def average_scatter(judged: Judged) -> Exhibit | None:
     p, m = judged.panel, judged.first
     rows = p.rows[0]
     maximum, average = m.maximum[rows], m.average[rows]
     points = _points(judged, maximum, average)
     if not len(points):
         return None
-    found = []
+    fits = []
     for subset, chosen in tables.subsets(p).items():
         both = tables.correlation(maximum[chosen & p.admissible], average[chosen & p.admissible])
-        found.append(f"R² = {both.pearson * both.pearson:.2f} ({subset}, n = {both.n})")
+        fits.append(f"R² = {both.pearson * both.pearson:.2f} ({subset}, n = {both.n})")
     group = np.where(p.correct == 1, "right", "wrong")
     return Scatter(
         title="A-TSI against M-TSI",
-        caption=f"{'; '.join(found)}. At most {MOST_POINTS} images are drawn. M-TSI sees a single strong token outside; A-TSI is "
+        caption=f"{'; '.join(fits)}. At most {MOST_POINTS} images are drawn. M-TSI sees a single strong token outside; A-TSI is "
         "an average over many.",
         x=maximum[points],
         y=average[points],
@@ -250,7 +265,7 @@ def _average_and_maximum(judged: Judged) -> Exhibit | None:
     )
 
 
-def _annotations(m: Measurement) -> Exhibit | None:
+def annotation_curves(m: Measurement) -> Exhibit | None:
     if m.other is None:
         return None
     series = {}
@@ -276,7 +291,7 @@ def _annotations(m: Measurement) -> Exhibit | None:
     )
 
 
-def _substitutes(judged: Judged) -> Exhibit | None:
+def substitute_table(judged: Judged) -> Exhibit | None:
     rows = []
     for each in tables.substitutes(judged.panel):
         both = each.correlation
@@ -293,7 +308,7 @@ def _substitutes(judged: Judged) -> Exhibit | None:
     )
 
 
-def _tokens_and_noise(judged: Judged) -> Exhibit | None:
+def noise_scatter(judged: Judged) -> Exhibit | None:
     m, rows, noise = judged.first, judged.panel.rows[0], judged.first.extras.noise
     if noise is None:
         return None
@@ -319,7 +334,7 @@ def _tokens_and_noise(judged: Judged) -> Exhibit | None:
     )
 
 
-def _quadrants(judged: Judged) -> Exhibit | None:
+def quadrant_table(judged: Judged) -> Exhibit | None:
     rows = []
     for each in tables.quadrants(judged.panel):
         shares = [each.share[quadrant] for quadrant in tables.QUADRANTS]
@@ -337,7 +352,7 @@ def _quadrants(judged: Judged) -> Exhibit | None:
 # ---- what further forward passes show ------------------------------------------------------------------------------------
 
 
-def _deletion(judged: Judged) -> Exhibit | None:
+def deletion_curves(judged: Judged) -> Exhibit | None:
     means, maps = judged.describing, judged.first.extras.deletion.by
     if not maps or not means:
         return None
@@ -358,7 +373,7 @@ def _deletion(judged: Judged) -> Exhibit | None:
     )
 
 
-def _kept(judged: Judged) -> Exhibit | None:
+def kept_bars(judged: Judged) -> Exhibit | None:
     means = judged.describing
     if judged.first.extras.kept is None or not means:
         return None
@@ -374,7 +389,7 @@ def _kept(judged: Judged) -> Exhibit | None:
     )
 
 
-def _missing(judged: Judged) -> Exhibit | None:
+def missingness_table(judged: Judged) -> Exhibit | None:
     means, ways = judged.describing, judged.first.extras.missingness.way
     if not ways or not means:
         return None

@@ -80,7 +80,7 @@ def read_extras(source: Source) -> Extras:
 def substitutes(source: Source) -> Substitutes:
     """App. C.2: other maps in place of the influence."""
     located, explain = source.located, source.settings.explain
-    found: dict[str, Spuriosity] = {}
+    scores: dict[str, Spuriosity] = {}
     for method in arrays.SUBSTITUTES:
         name = arrays.map_array(method, explain)
         untried = f"{method} was not tried in place of token influence"
@@ -90,15 +90,15 @@ def substitutes(source: Source) -> Substitutes:
             source.note("substitutes", f"{untried}: its maps are no token grid of {located.grid}")
         else:
             maps = read_map(source.view, name, located.grid)
-            found[method] = Spuriosity(*tokens.spuriosity(maps, located.inside, source.settings.rectify))
+            scores[method] = Spuriosity(*tokens.spuriosity(maps, located.inside, source.settings.rectify))
     n = len(located.influence)
-    if "attention" in found:
+    if "attention" in scores:
         core = [attention_core(source, top) for top in arrays.CORE_TOPS]
     else:
         core = []
     if located.region == "attention":  # the object is the attention already
         core = []
-    return Substitutes(tuple(found), _stacked(list(found.values()), n), _stacked(core, n))
+    return Substitutes(tuple(scores), _stacked(list(scores.values()), n), _stacked(core, n))
 
 
 def attention_core(source: Source, top: int) -> Spuriosity:
@@ -156,8 +156,8 @@ def noise(source: Source) -> Noise | None:
         name = arrays.noise_array(source.by, 0, "inside", source.settings.sd)
         source.note("noise", f"no noise spuriousity index: {name!r} and the like are not in the evidence")
         return None
-    found = tokens.noise_spuriosity(source.original, np.stack(inside), np.stack(outside))
-    return Noise(found.nsi, found.lost_core, found.lost_outside, draws=len(inside))
+    lost = tokens.noise_spuriosity(source.original, np.stack(inside), np.stack(outside))
+    return Noise(lost.nsi, lost.lost_core, lost.lost_outside, draws=len(inside))
 
 
 def kept(source: Source) -> Kept | None:

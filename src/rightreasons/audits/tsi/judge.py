@@ -113,9 +113,9 @@ class Judged:
 
 def checks(judged: Judged) -> tuple[Check, ...]:
     c = judged.comparison
-    found = [_enough_units(judged), _enough_defined(judged), _comparable(judged)]
+    conditions = [_enough_units(judged), _enough_defined(judged), _comparable(judged)]
     if c.against == BASELINE:
-        found.append(
+        conditions.append(
             Check(
                 id="above-seeds",
                 name="the difference exceeds what balanced seeds differ by",
@@ -125,13 +125,13 @@ def checks(judged: Judged) -> tuple[Check, ...]:
             )
         )
     if c.against:
-        found.append(followed_check(judged.pull, judged.pulled_by, decides=bool(c.significant(judged.margin))))
-    found += [_above_rounding(judged), _room_outside(judged)]
+        conditions.append(followed_check(judged.pull, judged.pulled_by, decides=bool(c.significant(judged.margin))))
+    conditions += [_above_rounding(judged), _room_outside(judged)]
     if c.against:
-        found.append(_no_opposite(judged))
+        conditions.append(_no_opposite(judged))
     for note in judged.first.extras.notes:
-        found.append(Check(id="extracted", name="all that was asked for was extracted", passed=None, note=note))
-    return tuple(found)
+        conditions.append(Check(id="extracted", name="all that was asked for was extracted", passed=None, note=note))
+    return tuple(conditions)
 
 
 def _enough_units(judged: Judged) -> Check:

@@ -98,7 +98,7 @@ def _means(
     scores: Spuriosity, admissible: np.ndarray, subject: np.ndarray | None, rng: np.random.Generator, settings: Settings
 ) -> Means:
     above = np.where(np.isnan(scores.maximum), np.nan, scores.maximum > 1)
-    found = column_means(
+    intervals = column_means(
         {"above": above[admissible], "maximum": scores.maximum[admissible], "average": scores.average[admissible]},
         rng=rng,
         subject=None if subject is None else subject[admissible],
@@ -106,7 +106,7 @@ def _means(
         B=settings.B,
         level=settings.level,
     )
-    return Means(**found)
+    return Means(**intervals)
 
 
 def _other(located: Located, rectify: str) -> OtherAnnotation | None:

@@ -21,26 +21,26 @@ def needed(settings: Settings, against: str) -> tuple[Need, ...]:
         raise SettingError(f"against={against!r}; {suggest(str(against), arrays.AGAINST)}")
     cohort = settings.cohort
     influence = arrays.influence_array(settings.maps, settings.explain)
-    found = [*_for_scores("test", settings), *_for_extras("test", settings)]
+    read = [*_for_scores("test", settings), *_for_extras("test", settings)]
     if against in ("auto", "twins") and cohort == "test" and settings.region not in arrays.DESCRIBES:
-        found.append(Need("test", "twin", influence, optional=True))
-    found.append(Need("test", "audit", "logits", optional=True))  # π, where the training rows are unknown
-    return (*found, *_for_scores("baseline", settings), *_for_scores("panel", settings))
+        read.append(Need("test", "twin", influence, optional=True))
+    read.append(Need("test", "audit", "logits", optional=True))  # π, where the training rows are unknown
+    return (*read, *_for_scores("baseline", settings), *_for_scores("panel", settings))
 
 
 def _for_scores(role: str, settings: Settings) -> list[Need]:
     """Logits, influence, and where the object is."""
     region, maps, explain = settings.region, settings.maps, settings.explain
-    found = [
+    read = [
         Need(role, settings.cohort, "logits"),
         Need(role, settings.cohort, arrays.influence_array(maps, explain)),
     ]
     for kind in ANNOTATIONS[region]:
         optional = region == "auto" or kind != region
-        found.append(Need(role, settings.cohort, arrays.tokens_array(kind, maps), optional))
+        read.append(Need(role, settings.cohort, arrays.tokens_array(kind, maps), optional))
     if region == "attention":
-        found.append(Need(role, settings.cohort, arrays.map_array("attention", explain)))
-    return found
+        read.append(Need(role, settings.cohort, arrays.map_array("attention", explain)))
+    return read
 
 
 def _for_extras(role: str, settings: Settings) -> list[Need]:

@@ -28,7 +28,7 @@ def sentence(judged: Judged) -> str:
         return f"M-TSI is defined on no image that can be judged ({share.reason})."
     where = OBJECTS[judged.first.influence.region]
     which = "images whose cue can be taken away" if c.against == TWINS else "images"
-    what = f"On {_percent(share)} of the {c.overall.images} {which} a single token outside {where} outweighs every token inside"
+    what = f"On {share:.1%} of the {c.overall.images} {which} a single token outside {where} outweighs every token inside"
     if judged.only_describes:
         return f"{what}. This describes: {_why_no_verdict(judged)}."
     if not judged.enough_units:
@@ -46,7 +46,7 @@ def _compared(judged: Judged, what: str) -> str:
     overall, verdict = c.overall, judged.verdict
     if overall.other is None or overall.difference is None:  # cannot be: there is something to compare with
         return f"{what}."
-    both = f"{what}, and on {_percent(overall.other)} {ELSEWHERE[c.against]}"
+    both = f"{what}, and on {overall.other:.1%} {ELSEWHERE[c.against]}"
     if verdict == "shortcut":
         groups = c.significant(judged.margin)
         only = ""
@@ -84,26 +84,19 @@ def _why_no_verdict(judged: Judged) -> str:
     return f"the rows are “{judged.first.cohort}”, and only test rows are judged"
 
 
-def _percent(i: Interval) -> str:
-    limits = ""
-    if not np.isnan(i.low):
-        limits = f" ({i.low:.1%} to {i.high:.1%})"
-    return f"{i.value:.1%}{limits}"
-
-
 # ---- estimates -----------------------------------------------------------------------------------------------------------
 
 
 def estimates(judged: Judged) -> tuple[Estimate, ...]:
-    found: list[Estimate] = []
+    shares: list[Estimate] = []
     for k, group in enumerate(judged.comparison.groups):
         of = "images with M-TSI > 1"
         if k != 0:
             of = f"images with M-TSI > 1, {group.name}"
-        found += _shares(group, of, judged.comparison.against, "" if k == 0 else "By size of the object")
+        shares += _shares(group, of, judged.comparison.against, "" if k == 0 else "By size of the object")
     m = judged.first
-    found += [_mean("M-TSI", m.means.maximum, m.maximum[m.admissible]), _mean("A-TSI", m.means.average, m.average[m.admissible])]
-    return (*found, *_described(judged))
+    shares += [_mean("M-TSI", m.means.maximum, m.maximum[m.admissible]), _mean("A-TSI", m.means.average, m.average[m.admissible])]
+    return (*shares, *_described(judged))
 
 
 def _shares(group: Shares, of: str, against: str, heading: str) -> Iterator[Estimate]:

@@ -195,18 +195,18 @@ def substitutes(p: Panel) -> Iterator[SubstituteScores]:
             keep = rows[chosen & p.admissible]
             for metric in METRICS:
                 for instead, scores in _cheaper(m, metric).items():
-                    found = correlation(metric.of(m.scores)[keep], scores[keep])
-                    yield SubstituteScores(instead, metric.name, subset, model, found)
+                    agreement = correlation(metric.of(m.scores)[keep], scores[keep])
+                    yield SubstituteScores(instead, metric.name, subset, model, agreement)
 
 
 def _cheaper(m: Measurement, metric: Metric) -> dict[str, np.ndarray]:
     """The score (n,) by other maps, and with the top tokens of the attention as the object, by name."""
-    found = m.extras.substitutes
+    cheaper = m.extras.substitutes
     by_map = {}
-    for name, scores in zip(found.name, metric.of(found.scores), strict=True):
+    for name, scores in zip(cheaper.name, metric.of(cheaper.scores), strict=True):
         by_map[f"{name} as the map"] = scores
     # Without attention there are no scores for these.
-    tops = zip(arrays.CORE_TOPS, metric.of(found.core), strict=False)
+    tops = zip(arrays.CORE_TOPS, metric.of(cheaper.core), strict=False)
     return by_map | {f"top {top} by attention as the object": scores for top, scores in tops}
 
 
@@ -266,9 +266,9 @@ def problems(p: Panel, tiny: int) -> pd.DataFrame:
         "lies outside the crop": covered == 0,
         "has no annotation": covered < 0,
     }
-    found = []
+    listed = []
     for problem, where in kinds.items():
         for row in rows[where]:
             number, score = int(max(first.images.covered[row], 0)), float(first.maximum[row])
-            found.append({"id": str(first.images.id[row]), "problem": problem, "tokens": number, "M-TSI": score})
-    return pd.DataFrame(found, columns=["id", "problem", "tokens", "M-TSI"])
+            listed.append({"id": str(first.images.id[row]), "problem": problem, "tokens": number, "M-TSI": score})
+    return pd.DataFrame(listed, columns=["id", "problem", "tokens", "M-TSI"])

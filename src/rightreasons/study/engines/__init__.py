@@ -49,10 +49,10 @@ class Task:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Task:
-        pieces = told["pieces"]
-        named = {key: tuple(told[key]) for key in ("units", "reads")}
-        return cls(**{**told, **named, "pieces": None if pieces is None else (pieces[0], pieces[1])})
+    def from_json(cls, plain: Mapping[str, Any]) -> Task:
+        pieces = plain["pieces"]
+        named = {key: tuple(plain[key]) for key in ("units", "reads")}
+        return cls(**{**plain, **named, "pieces": None if pieces is None else (pieces[0], pieces[1])})
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Store:
 
 
 class Publisher:
-    """Keeps the store told of some folders while a worker fills them; a context, whose `finish` tells the last state.
+    """Publishes some folders to the store while a worker fills them; a context, whose `finish` publishes the last state.
 
     Parameters
     ----------
@@ -151,10 +151,10 @@ class Publisher:
 
     def finish(self) -> Listing:
         """The last state; call it when nobody writes any more."""
-        found = self._tell()
-        if found is None:
+        listing = self._tell()
+        if listing is None:
             raise DataError(f"files in {self.home} change although the work is over: is another process writing there?")
-        return found
+        return listing
 
     def _keep_telling(self) -> None:
         while not self._stop.wait(self.every):
@@ -168,7 +168,7 @@ class Publisher:
         state = still(self.home, self.folders, links)
         if state is None:
             return None
-        known = {path: name for path, (told, name) in self._sent.items() if state.get(path) == told}
+        known = {path: name for path, (signature, name) in self._sent.items() if state.get(path) == signature}
         listing = self.store.send(links, state, self.own, known)
         self.store.publish(self.place, listing)
         for name in {name for _, name in self._sent.values()} - set(listing.values()):
@@ -186,15 +186,15 @@ def files_in(home: Path, folders: Iterable[str]) -> dict[str, Signature]:
 
     A worker goes on meanwhile. `os.walk` passes over folders that have gone, where `Path.rglob` raises.
     """
-    found: dict[str, Signature] = {}
+    signatures: dict[str, Signature] = {}
     walked = (Path(place, name) for folder in folders for place, _, names in os.walk(home / folder) for name in sorted(names))
     for file in walked:
         if file.name == "lock" or file.name.endswith(".partial"):
             continue
         with contextlib.suppress(FileNotFoundError):  # renamed or removed while we looked
-            told = file.stat()
-            found[file.relative_to(home).as_posix()] = (told.st_ino, told.st_size, told.st_mtime_ns)
-    return found
+            stat = file.stat()
+            signatures[file.relative_to(home).as_posix()] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return signatures
 
 
 def still(home: Path, folders: Iterable[str], target: Path) -> dict[str, Signature] | None:

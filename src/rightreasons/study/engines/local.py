@@ -128,8 +128,8 @@ class Engine:
             return
         *lines, self._heard = (self._heard + chunk).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self._ended(told["key"], told["status"])
+            message = json.loads(line)
+            self._ended(message["key"], message["status"])
 
     def _ended(self, key: str, status: int) -> None:
         task, started, _ = self._running.pop(key)
@@ -213,13 +213,13 @@ def serve(folder: Path, threads: int, driver: int) -> None:
                     return
                 *lines, heard = (heard + chunk).split(b"\n")
                 for line in lines:
-                    told = json.loads(line)
-                    task = Task.from_json(told["task"])
+                    message = json.loads(line)
+                    task = Task.from_json(message["task"])
                     pid = os.fork()
                     if pid == 0:
                         signal.set_wakeup_fd(-1)
                         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                        _be_worker(lambda task=task: work(folder, task), folder, task, told["gpu"], os.getppid())  # type: ignore[misc]
+                        _be_worker(lambda task=task: work(folder, task), folder, task, message["gpu"], os.getppid())  # type: ignore[misc]
                     running[pid] = task.key
 
 
@@ -227,12 +227,12 @@ def _report(running: dict[int, str], tell: int) -> None:
     for pid in list(running):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            told = {"key": running.pop(pid), "status": os.waitstatus_to_exitcode(status)}
-            os.write(tell, json.dumps(told).encode() + b"\n")
+            message = {"key": running.pop(pid), "status": os.waitstatus_to_exitcode(status)}
+            os.write(tell, json.dumps(message).encode() + b"\n")
 
 
 def _be_worker(run: Any, folder: Path, task: Task, gpu: int | None, server: int) -> NoReturn:
-    """What a forked worker does: its task, its words to the unit's log, and out without a look back."""
+    """What a forked worker does: it runs its task, writes to the unit's log, and exits without the server's clean-up."""
     status = BROKEN
     try:
         die_with_parent(server)

@@ -166,7 +166,7 @@ class Engine:
 
 
 def imported() -> ModuleType:
-    """Ray, told to be quiet."""
+    """Ray, with its own messages switched off."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -346,15 +346,15 @@ class Post:
         return Parcel(self.url, place, self.study, self.base, inputs, self.scratch, self.every)
 
     def collect(self, task: Task, listing: Listing | None, *, failed: bool = False) -> None:
-        """Bring home what a task wrote: `listing`, or the last state that a worker told of before it died."""
+        """Bring home what a task wrote: `listing`, or the last state that a worker published before it died."""
         place = self._place(task)
         if listing is None:
-            found = self.store.published(place)
+            published = self.store.published(place)
         else:
-            found = listing
-        if found:
+            published = listing
+        if published:
             try:
-                self._bring(task, found, failed)
+                self._bring(task, published, failed)
             except (FileNotFoundError, DataError):
                 if listing is not None:
                     raise
