@@ -33,8 +33,9 @@ def run(path: Path) -> tuple[dict[str, Any], Shown]:
     return names, shown
 
 
-def test_there_are_three_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["fixing_a_model", "own_model", "volumes_with_atlas"]
+def test_there_is_a_notebook_for_each_paper_and_three_more() -> None:
+    papers = ["art", "oscar", "sdi_ccr", "short", "tsi"]
+    assert [path.stem for path in NOTEBOOKS] == sorted([*papers, "fixing_a_model", "own_model", "volumes_with_atlas"])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -98,3 +99,49 @@ def test_volumes_are_audited_in_the_regions_of_an_atlas(ran: tuple[dict[str, Any
     assert finding.audit == "oscar" and not finding.not_run
     table = shown[-2]  # regions that test and attribute model use more; the cue was planted in the first
     assert table["region"].iloc[0] == "right anterior midway"
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["art"], indirect=True)
+def test_art_finds_the_shortcut_and_not_after_the_head_was_fitted_again(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, shown = ran
+    assert names["result"].verdict == "shortcut"
+    assert names["after"].verdict != "shortcut"
+    by_hand = next(value for value in shown if isinstance(value, dict))
+    assert by_hand["after"] > by_hand["before"]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["oscar"], indirect=True)
+def test_oscar_finds_that_the_model_looks_at_the_tag(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, _ = ran
+    assert names["result"].verdict == "shortcut"
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["sdi_ccr"], indirect=True)
+def test_sdi_finds_the_frame_and_consistency_lessens_it(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, _ = ran
+    assert names["result"].verdict == "shortcut"
+    before, after = (names["flips"][name].estimates[0].value for name in ("before", "after"))
+    assert after < before
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["short"], indirect=True)
+def test_short_finds_that_the_lean_goes_with_the_encoding(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, _ = ran
+    assert names["result"].verdict == "shortcut"
+    assert names["grid"][names["result"].pick(tolerance=0.02)] in names["grid"]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("ran", ["tsi"], indirect=True)
+def test_tsi_finds_a_token_outside_the_box(ran: tuple[dict[str, Any], Shown]) -> None:
+    names, _ = ran
+    assert names["result"].verdict == "shortcut"

@@ -1,1 +1,1 @@
-
+"""Formulas on arrays, each used by more than one audit."""
