@@ -8,7 +8,7 @@ import pytest
 from rightreasons.audits import audit
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 
 LEVELS = np.array(["f", "m"])
 
@@ -121,3 +121,17 @@ def test_an_attribute_that_the_training_table_lacks_is_looked_at_by_the_audit_ro
     logits = np.stack([np.zeros(n), 2.0 * (2 * y - 1) + 2.0 * (2 * a - 1)], axis=1)
     evidence = Evidence.from_arrays(cohort, {"logits": logits}, training=training)
     assert audit("pull", evidence, B=100, permutations=50).verdict == "shortcut"
+
+
+def test_a_large_table_says_of_its_sums_what_a_small_one_says_of_its_rows(monkeypatch):
+    found = []
+    for large in (0, 10**9):
+        monkeypatch.setattr(totals, "LARGE", large)
+        (m,) = run(evidence_of(0.1, subject=[f"s{i // 3}" for i in range(400)])).measurements
+        found.append(m)
+    sums, rows = found
+    assert (sums.pull.low, sums.pull.value, sums.pull.high) == pytest.approx((rows.pull.low, rows.pull.value, rows.pull.high))
+    assert sums.by_label.name == rows.by_label.name and len(rows.by_label.name) == 4
+    for limit in ("value", "low", "high"):
+        assert getattr(sums.by_label, limit) == pytest.approx(getattr(rows.by_label, limit))
+    assert sums.p == pytest.approx(rows.p, abs=0.15) and 0 < rows.p < 1
