@@ -1192,11 +1192,13 @@ def _show_changes(folders: Sequence[Path], out: Path) -> None:
     if len(versions) == 2:
         one, other = versions
         found = compare.compare(one, other)
-        title, said = f"{one.name} → {other.name}: what changed", compare.lead(found)
+        title = f"{one.name} → {other.name}: what changed"
+        said, shown = compare.lead(found), compare.first(found)
     else:
         found = trend.trend(versions)
-        title, said = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions", trend.lead(found)
-    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said)
+        title = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions"
+        said, shown = trend.lead(found), trend.first(found)
+    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said, first=shown)
     for finding in found:
         console.print(escape(finding.one_line()))
     console.print(f"\nthe page is {escape(str(path))}")
