@@ -692,11 +692,16 @@ def mitigate(
     ],
     manifest: Manifest,
     out: Out = Path("rightreasons-mitigated"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="setting=value of the method; repeat")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="setting=value of the method; repeat", rich_help_panel=ASKED)
+    ] = None,
     baseline: Baseline = None,
     attribute_model: AttributeModel = None,
     train: Annotated[
-        bool, typer.Option(help="with auto: also try methods that train anew, which takes as long as training")
+        bool,
+        typer.Option(
+            help="with auto: also try methods that train anew, which takes as long as training", rich_help_panel=TRAINED
+        ),
     ] = False,
     seed: Seed = 0,
     **shared: Any,
@@ -914,10 +919,15 @@ def serve(
 def sweep(
     study: Annotated[Path, typer.Argument(help="a study.toml, or the folder of a study")],
     out: Annotated[
-        Path | None, typer.Option(help="folder of the study (default: rightreasons-<name>)", callback=_writable)
+        Path | None,
+        typer.Option(help="folder of the study (default: rightreasons-<name>)", callback=_writable, rich_help_panel=RUNS),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing")] = False,
-    retry_failed: Annotated[bool, typer.Option(help="run units that failed in an earlier sweep once more")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing", rich_help_panel=ASKED)
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option(help="run units that failed in an earlier sweep once more", rich_help_panel=ASKED)
+    ] = True,
 ) -> None:
     """Train, extract and measure every unit of a study: does what is missing and nothing else, however it was ended before."""
     from rightreasons.study import sweep as driver
