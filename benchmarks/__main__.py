@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME]`: one benchmark, or all that this machine can run."""
+"""`python -m benchmarks [NAME]`: one benchmark, or all that this machine can run; `all [NAME …]` writes docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from benchmarks import _scoreboard
 from rich.console import Console
 
 console = Console()
@@ -18,6 +19,8 @@ console = Console()
 def main(arguments: list[str]) -> int:
     """Exit status: 0 if all ran, 2 for a name that nobody knows."""
     names = known()
+    if arguments[:1] == ["all"] and all(name in names for name in arguments[1:]):
+        return _scoreboard.main(arguments[1:] or [name for name in names if not cannot_run(_module(name))])
     if len(arguments) > 1 or (arguments and arguments[0] not in names):
         asked = " ".join(arguments)
         near = difflib.get_close_matches(asked, names, n=1)
@@ -25,7 +28,7 @@ def main(arguments: list[str]) -> int:
         print(f"no benchmark named {asked!r}; known: {', '.join(names)}{hint}", file=sys.stderr)
         return 2
     for name in arguments or names:
-        module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
+        module = _module(name)
         if not arguments and (reason := cannot_run(module)):
             console.print(f"[dim]{name}: not run, {reason}[/dim]")
             continue
@@ -33,6 +36,10 @@ def main(arguments: list[str]) -> int:
             console.rule(name)
         module.main()
     return 0
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
 
 
 def known() -> list[str]:

@@ -46,7 +46,9 @@ def main() -> None:
         json.dumps(
             {
                 "name": "ccr-step",
-                "measured": "seconds of a training step with CCR over one without, and milliseconds an image of the operators",
+                "ratio": round(statistics.median(1 / row["ratio"] for row in steps.values()), 3),
+                "measured": "seconds of a plain training step over those of one with CCR, median over networks (1 would cost "
+                "nothing), and milliseconds an image of the operators",
                 "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
                 "threads": torch.get_num_threads(),
                 "pixels": size,

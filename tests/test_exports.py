@@ -18,10 +18,10 @@ from rightreasons import exports
 from rightreasons.cli import app
 from rightreasons.errors import SettingError
 from rightreasons.exports import browser, checks, estimates, export, frame, model_card, schema
-from rightreasons.findings import Bars, Curves, Finding, Gallery, Heatmap, Scatter, Table
+from rightreasons.findings import Bars, Curves, Finding, Gallery, Heatmap, Scatter, Table, as_line
 from rightreasons.report.figures import draw
 from rightreasons.report.standalone import standalone
-from sample_findings import EVIL, exhibits, finding, saved, some
+from sample_findings import EVIL, estimate, exhibits, finding, saved, some
 
 ROOT = Path(__file__).parents[1]
 needs_browser = pytest.mark.skipif(browser() is None, reason="no browser such as chromium is installed")
@@ -149,9 +149,44 @@ def test_what_cannot_be_written_is_named_with_what_it_needs(
 
 def test_the_model_card_says_what_was_found() -> None:
     text = model_card(some())
-    assert text.startswith("## Is it right for the right reasons?")
+    assert "Is it right for the right reasons?" in text
     for said in ("**shortcut**", "effect 0.300", "no reference models", "Conditions that are not met", "does not prove"):
         assert said in text
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    template = [
+        "Bias, Risks, and Limitations",
+        "Evaluation",
+        "Testing Data, Factors & Metrics",
+        "Testing Data",
+        "Factors",
+        "Metrics",
+    ]
+    assert [name for name in headings if name in (*template, "Results", "Summary")] == [*template, "Results", "Summary"]
+
+
+def test_hugging_face_reads_the_numbers_of_a_model_card() -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    described = finding("groups", None, row="behaviour", cohort="test", estimates=[
+        estimate(0.8, name="accuracy", row="behaviour"), estimate(0.4, name="worst-group accuracy", row="behaviour"),
+    ])  # fmt: skip
+    undefined = finding("flips", "inconclusive", cohort="test", estimates=[estimate(float("nan"), low=None, high=None)])
+    card = hub.ModelCard(model_card([finding(cohort="test"), described, undefined, finding(model="other", cohort="elsewhere")]))
+    read = {(result.dataset_name, result.metric_name): result.metric_value for result in card.data.eval_results}
+    assert read["test", "art: effect, 95 % interval 0.25 to 0.35"] == 0.3
+    assert read["test", "groups: worst-group accuracy, 95 % interval 0.35 to 0.45"] == 0.4
+    assert read["elsewhere", "art: effect, 95 % interval 0.25 to 0.35"] == 0.3
+    assert not any("flips" in name for _, name in read)
+    assert {result.task_type for result in card.data.eval_results} == {"image-classification"}
+    assert card.text.strip().startswith("# Model card for m, other")
+
+
+def test_hugging_face_reads_odd_texts_as_they_are() -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    odd = EVIL + "\x7f\x85 'quoted': - # \\n"
+    card = hub.ModelCard(model_card([finding("art", model=odd, attribute=odd, cohort=odd, estimates=[estimate(name=odd)])]))
+    (kinds,) = {result.dataset_type for result in card.data.eval_results}
+    assert kinds == as_line(odd)
+    assert as_line(odd) in {result.metric_type for result in card.data.eval_results}
 
 
 def test_markdown_shows_odd_texts_as_text() -> None:
@@ -162,11 +197,14 @@ def test_markdown_shows_odd_texts_as_text() -> None:
         )
     ]
     card = model_card([*odd, *some(evil)])
+    card = card.split("\n---\n", 1)[1]  # what is in front is read by programs
     parsed = MarkdownIt("commonmark", {"linkify": False}).enable("table").parse(card)
     inline = [child for token in parsed for child in token.children or ()]
     kinds = {token.type for token in (*parsed, *inline)}
     assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "em_open", "fence", "code_block"}
-    assert [t.tag for t in parsed if t.type == "heading_open"] == ["h2", *["h3"] * 4]
+    tags = [t.tag for t in parsed if t.type == "heading_open"]
+    assert (tags.count("h1"), tags.count("h2")) == (1, 2)
+    assert len(tags) == len(re.findall(r"(?m)^#+ ", card))  # each of them the card's own
     assert any("<script>alert(1)</script>" in "".join(c.content for c in t.children or ()) for t in parsed if t.type == "inline")
     assert not re.search(r"(?<!\\)://|www\.", card)  # nothing for a site to turn into a link
 

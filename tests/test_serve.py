@@ -151,6 +151,25 @@ def test_a_comparison_is_a_page(server: Server) -> None:
         assert ask(server, nothing)[0] == 404
 
 
+def test_three_versions_are_a_trend_in_the_order_in_which_they_were_made(server: Server, place: Path) -> None:
+    for day, name in ((3, "one"), (1, "two"), (2, "three")):
+        saved(place / name, [finding("art", "shortcut" if day < 3 else "no evidence", created=f"2026-01-0{day}T00:00:00+00:00")])
+    status, body, headers = ask(server, "/compare?of=one&of=two&of=three")
+    assert status == 200
+    assert b"two to one: 3 versions" in body
+    assert "“shortcut” (two to three), then “no evidence” (one)" in body.decode()
+    assert "sandbox" in headers["Content-Security-Policy"]
+    status, body, _ = ask(server, "/compare?of=one&of=one")
+    assert status == 400
+    assert b"one was chosen" in body
+    saved(place / "other", [finding("art", "shortcut", attribute="age")])
+    status, body, _ = ask(server, "/compare?of=one&of=two&of=other")
+    assert status == 422
+    assert b"no attribute in common" in body
+    for outside in ("../outside", "deep/sweep", "nowhere"):
+        assert ask(server, f"/compare?of=one&of=two&of={outside}")[0] == 404
+
+
 ESCAPES = [
     "/at/../outside/",
     "/at/%2e%2e/outside/",
@@ -402,6 +421,6 @@ def test_a_pipe_among_the_findings_stops_nobody(server: Server, place: Path) -> 
 def test_a_host_or_a_query_that_cannot_be_read_is_refused(server: Server) -> None:
     assert ask(server, "/", Host="[")[0] == 421
     status, body, _ = ask(server, "/compare?" + "a=before&" * 50)
-    assert status == 400 and b"takes two folders" in body
+    assert status == 400 and b"takes two folders or more" in body
     assert ask(server, "//[")[0] in (400, 404)
     assert ask(server, "/")[0] == 200

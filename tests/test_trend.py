@@ -47,7 +47,7 @@ def test_verdict_effect_and_accuracy_are_those_of_each_version() -> None:
     assert found.verdict is None
     assert found.attribute == "sex"
     assert "“shortcut” (v1 to v2), then “no evidence” (v3)" in found.sentence
-    assert "swing (art): 0.600 [0.550, 0.650] in v1, 0.010 [−0.040, 0.060] in v3" in found.sentence.replace("-", "−")
+    assert "From v1 to v3: swing (art) 0.600 [0.550, 0.650] → 0.010 [-0.040, 0.060]; worst-group accuracy 0.300" in found.sentence
     table, effect, accuracy = found.exhibits
     assert table.columns == ("version", "verdict", "score", "swing (art)", "worst-group accuracy", "accuracy", "images")
     assert [row[0] for row in table.rows] == ["v1", "v2", "v3"]

@@ -522,7 +522,7 @@ def _audit_study(manifest: Path, out: Path | None, depth: Depth | None) -> None:
     from rightreasons.study.runs import default_folder
 
     place = out or default_folder(manifest)
-    _show(audit_study(manifest, place, depth=depth, say=_line), place / "report.html")
+    _show(audit_study(manifest, place, depth=depth, say=lambda line: _line(spoken(line, as_key))), place / "report.html")
 
 
 def _audit_brought(
@@ -550,7 +550,7 @@ def _audit_brought(
         "audits": tables,
     }
     asked = without_none({key: value for key, value in asked.items() if value != {}})
-    findings = audit_file(checked(absolute(asked, Path()), "the command line"), out, depth=depth, say=_line)
+    findings = audit_file(checked(absolute(asked, Path()), "the command line"), out, depth=depth, say=_say_plan)
     _show(findings, out / "report.html")
 
 
@@ -563,11 +563,14 @@ def _audit_predictions(
     seed: int,
     shared: dict[str, Any],
 ) -> None:
-    from rightreasons.study.predictions import Asked, audit_predictions
+    from rightreasons.study.predictions import Asked, audit_predictions, behaviour
 
     asked = Asked(predictions, columns_of(shared), **answers, audits=chosen, settings=tables, seed=seed)
     place = out or as_folder("rightreasons-audit")
-    _show(*audit_predictions(asked, place, command=shlex.join(["rightreasons", *sys.argv[1:]]), say=_line))
+    findings, page = audit_predictions(asked, place, command=shlex.join(["rightreasons", *sys.argv[1:]]), say=_line)
+    _show(findings, page)
+    for line in behaviour(findings):
+        _line(line)
 
 
 @app.command(cls=ByTopic)
@@ -989,6 +992,11 @@ def version() -> None:
 # ---- what the commands use -----------------------------------------------------------------------------------------------
 
 
+def _say_plan(text: str) -> None:
+    """A line of a plan, whose reasons speak of keywords."""
+    _line(spoken(text, as_option))
+
+
 def _line(text: str) -> None:
     console.print(text, markup=False)
 
@@ -1124,10 +1132,15 @@ def _as_known(threshold: str | float | None, defaults: Mapping[str, Any]) -> str
 
 
 def _extract(manifest: Path, out: Path, needs: Iterable[Need | str], batch: int, seed: int, shared: dict[str, Any]) -> Evidence:
+    from rightreasons.data.cohort import Cohort
+    from rightreasons.data.found import look
     from rightreasons.extraction import extract as run
 
-    cohort = _cohort(manifest, shared)
     model = _classifier(shared)
+    seen = look(manifest, columns_of(shared), classes=model.classes)  # as audit does, which goes on with what is extracted here
+    for line in seen.lines():
+        _line(line)
+    cohort = Cohort.read(manifest, **{**seen.keywords, **columns_of(shared)})
     _warn_of_random_weights(shared)
     return run(model, cohort, needs, out=out / "evidence", batch=batch, seed=seed, **_where(shared))
 

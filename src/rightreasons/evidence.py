@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import zarr
 from scipy.special import softmax
 
 from rightreasons import files
-from rightreasons.data.cohort import Cohort
+from rightreasons.data.cohort import Cohort, are_all
 from rightreasons.data.schema import text
 from rightreasons.display import table
 from rightreasons.errors import DataError, EvidenceError, SettingError
@@ -35,6 +36,7 @@ from rightreasons.stored import known_format
 
 HELD_OUT = ("audit", "test")  # cohorts from which a model's own fitting rows are left out
 CHUNK_ROWS = 256
+MEMORY_CHUNK_BYTES = 1 << 20
 PROBABILITY_TOLERANCE = 1e-3  # printed probabilities are rounded
 FORMAT = 1  # of the folder
 BROUGHT = "arrays of"  # how the fingerprint begins that stands for a model of which only arrays are known
@@ -433,6 +435,9 @@ class Evidence:
         rows = len(self._cohorts[self._known(cohort)])
         if len(values) != rows:
             raise EvidenceError(f"{name!r} has {len(values)} rows and cohort {cohort!r} has {rows}")
+        if self.path is None:  # in memory nothing is resumed chunk by chunk
+            row_bytes = max(1, values.dtype.itemsize * int(np.prod(values.shape[1:])))
+            made_from = {"chunk": max(CHUNK_ROWS, MEMORY_CHUNK_BYTES // row_bytes), **made_from}
         array = self.begin(cohort, name, values.shape[1:], values.dtype, **made_from)
         array[:] = values
 
@@ -589,13 +594,15 @@ class Decisions:
     cohort: Cohort
     label: np.ndarray
     logits: np.ndarray
-    probability: np.ndarray = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", softmax(self.logits, axis=1))
+    @cached_property
+    def probability(self) -> np.ndarray:
+        return np.asarray(softmax(self.logits, axis=1))
 
     def select(self, rows: np.ndarray) -> Decisions:
         """Some of the decisions, by mask or position."""
+        if are_all(rows, len(self.label)):
+            return self
         return Decisions(self.cohort.select(rows), self.label[rows], self.logits[rows])
 
 

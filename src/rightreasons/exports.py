@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -436,11 +437,15 @@ LIMITS = (
 
 
 def model_card(findings: Sequence[Finding], sheet: Sheet | None = None) -> str:
-    """A section for a model card, in Markdown; every text from the findings is escaped."""
+    """A model card in Markdown, with the sections of Hugging Face's template and of Mitchell et al. (2019) that an audit fills.
+
+    The block in front has every number as a `model-index`. Every text from the findings is escaped.
+    """
     ran = [f for f in findings if not f.not_run]
-    parts = ["## Is it right for the right reasons?", *_case_lines(cases(findings, sheet))]
-    parts += ["### What was asked", _grid(("finding", "question", "verdict", "first estimate", "images"), map(_asked, ran))]
-    parts += [f"- **{_md(f.name)}**: {_md(f.sentence)}" for f in ran]
+    judged = cases(findings, sheet)
+    names = ", ".join(dict.fromkeys(_md(f.model) for f in findings if f.model)) or "this model"
+    parts = [_metadata(findings, judged), f"# Model card for {names}"]
+    parts += ["## Bias, Risks, and Limitations", "Is it right for the right reasons?", *_case_lines(judged)]
     failed = []
     for f in ran:
         for check in f.checks:
@@ -454,10 +459,76 @@ def model_card(findings: Sequence[Finding], sheet: Sheet | None = None) -> str:
     missing = [f"- {_md(f.name)}: {_md(f.not_run)}" for f in findings if f.not_run]
     if missing:
         parts += ["### Asked for and not run", *missing]
+    parts += ["### Caveats", LIMITS, *_recommendations(judged)]
+    parts += ["## Evaluation", "### Testing Data, Factors & Metrics", "#### Testing Data", *_testing_data(ran)]
+    factors = dict.fromkeys(_md(f.attribute) for f in findings if f.attribute)
+    parts += ["#### Factors", ", ".join(factors) or "No attribute was named."]
+    parts += ["#### Metrics", _grid(("finding", "question"), ((_md(f.name), _md(f.question)) for f in ran))]
+    parts += ["### Results", _grid(("finding", "verdict", "first estimate", "images"), map(_asked, ran))]
+    parts += ["#### Summary", *(f"- **{_md(f.name)}**: {_md(f.sentence)}" for f in ran)]
     made = max((f.created for f in findings), default="")[:10]
     versions = ", ".join(f"{_md(k)} {_md(v)}" for k, v in (findings[-1].versions if findings else {}).items())
-    parts += ["### Limits", LIMITS, f"Made by rightreasons on {_md(made)} with {versions}."]
+    parts += [f"Made by rightreasons on {_md(made)} with {versions}."]
     return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts)) + "\n"
+
+
+def _metadata(findings: Sequence[Finding], judged: Sequence[Case]) -> str:
+    """YAML in front of the card: a result for each model and cohort, with its numbers under the names that they have here."""
+    lines = ["---", "tags:", "- image-classification", "- rightreasons"]
+    models = dict.fromkeys(f.model for f in findings)
+    lines += ["model-index:"] if models else []
+    for model in models:
+        lines += [f"- name: {_yaml(model or 'this model')}", "  results:"]
+        own = [f for f in findings if f.model == model and not f.not_run]
+        for cohort in dict.fromkeys(f.cohort for f in own) or [""]:
+            on = [f for f in own if f.cohort == cohort]
+            scores = [
+                _metric("shortcut-score", f"{case.attribute}: {case.verdict}", case.score)
+                for case in judged
+                if case.model == model
+            ]
+            lines += ["  - task:", "      type: image-classification", "      name: Image Classification"]
+            lines += [
+                "    dataset:",
+                f"      type: {_yaml(cohort or 'unnamed')}",
+                f"      name: {_yaml(cohort or 'unnamed cohort')}",
+            ]
+            lines += ["    metrics:", *chain.from_iterable([*scores, *_metrics(on)])]
+    return "\n".join([*lines, "---"])
+
+
+def _metrics(findings: Iterable[Finding]) -> Iterator[list[str]]:
+    for f in findings:
+        for e in f.estimates if f.row == "behaviour" and f.verdict is None else f.estimates[:1]:
+            if e.value is not None:
+                limits = "" if e.low is None or e.high is None else f", {100 * e.level:g} % interval {e.low:.4g} to {e.high:.4g}"
+                yield _metric(e.name, f"{f.name}: {e.name}{limits}", e.value)
+
+
+def _metric(kind: str, name: str, value: float) -> list[str]:
+    return [f"    - type: {_yaml(kind)}", f"      name: {_yaml(name)}", f"      value: {value!r}"]
+
+
+def _yaml(text: str) -> str:
+    """A text as YAML reads it back unchanged, whatever is in it: a JSON string, which YAML knows."""
+    written = json.dumps(as_line(text), ensure_ascii=False)
+    return re.sub(
+        "[^\\x20-\\x7e\\xa0-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]", lambda m: f"\\u{ord(m.group()):04x}", written
+    )
+
+
+def _testing_data(findings: Sequence[Finding]) -> list[str]:
+    rows: dict[tuple[str, ...], None] = {}
+    for f in findings:
+        if f.n_rows is not None:
+            subjects = "not known" if f.n_subjects is None else str(f.n_subjects)
+            rows[_md(f.model), _md(f.cohort), str(f.n_rows), subjects] = None
+    return [_grid(("model", "cohort", "images", "subjects"), rows)] if rows else ["How many rows is not known."]
+
+
+def _recommendations(judged: Sequence[Case]) -> list[str]:
+    needs = [f"- {_md(case.needs)}" for case in judged if case.needs]
+    return ["### Recommendations", *needs] if needs else []
 
 
 def _case_lines(judged: Sequence[Case]) -> list[str]:
@@ -489,7 +560,7 @@ def _asked(finding: Finding) -> tuple[str, ...]:
     rows = ""
     if finding.n_rows is not None:
         rows = str(finding.n_rows)
-    return _md(finding.name), _md(finding.question), _md(finding.headline), _md(str(first)) if first else "", rows
+    return _md(finding.name), _md(finding.headline), _md(str(first)) if first else "", rows
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

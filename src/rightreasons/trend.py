@@ -137,10 +137,13 @@ def _sentence(line: Sequence[Version], effect: tuple[str, str] | None) -> str:
         said = f"{about}all {len(line)} versions say “{verdicts[0]}”."
     else:
         said = about + ", then ".join(f"“{verdict}” ({name})" for verdict, name in _runs(line)) + "."
+    moved = []
     for what, found in _followed(line, effect):
         first, last = found[0], found[-1]
         if first is not None and last is not None and first.value is not None and last.value is not None:
-            said += f" {what}: {_number(first)} in {line[0].name}, {_number(last)} in {line[-1].name}."
+            moved.append(f"{what} {_number(first)} → {_number(last)}")
+    if moved:
+        said += f" From {line[0].name} to {line[-1].name}: {'; '.join(moved)}."
     return said[0].upper() + said[1:]
 
 
@@ -167,8 +170,8 @@ def _followed(line: Sequence[Version], effect: tuple[str, str] | None) -> list[t
 
 
 def _number(estimate: Estimate) -> str:
-    limits = "" if estimate.low is None or estimate.high is None else f" [{estimate.low:.3f}, {estimate.high:.3f}]"
-    return f"{estimate.value:.3f}{limits}"
+    limits = "" if estimate.low is None or estimate.high is None else f" [{estimate.low:z.3f}, {estimate.high:z.3f}]"
+    return f"{estimate.value:z.3f}{limits}"
 
 
 def _last_step(line: Sequence[Version], effect: tuple[str, str] | None) -> list[Estimate]:

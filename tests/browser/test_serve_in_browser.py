@@ -75,8 +75,8 @@ def test_progress_moves_by_itself(visit: Visit, address: str, place: Path) -> No
 
 def test_two_audits_are_compared(visit: Visit, address: str) -> None:
     seen = visit(address)
-    seen.locator("select[name=a]").select_option("before")
-    seen.locator("select[name=b]").select_option("after")
+    for box in seen.locator("input[name=of]").all():
+        box.set_checked(box.get_attribute("value") in ("before", "after"))
     seen.get_by_role("button", name="What changed?").click()
     seen.wait_for_url("**/compare?**")  # a click does not wait for the page that it leads to
     assert "shortcut → no evidence" in seen.locator("main").inner_text()

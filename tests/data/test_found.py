@@ -71,7 +71,7 @@ def test_the_classes_of_the_model_tell_the_label(seen):
         seen(words)
     assert seen(words, classes=("well", "ill")).keywords["label"] == "status"
     twice = words.assign(second=words["status"])
-    with pytest.raises(DataError, match="'status' and 'second'.*label="):
+    with pytest.raises(DataError, match=r"'status' and 'second'.*label="):
         seen(twice, classes=("well", "ill"))
 
 

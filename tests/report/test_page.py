@@ -328,7 +328,7 @@ def test_every_estimate_shows_its_interval_and_an_undefined_one_its_reason():
     assert "[0.400, 0.600]" in text and "< 0.001" in text
     assert "undefined empty group" in text
     assert "[1.000, ?]" in text and "high is infinite" in text
-    assert "no interval given" in text and "1.00 × 10^−9" in text and "90\u00a0%" in text.replace(" %", "\u00a0%")
+    assert "no interval given" in text and "1.00 × 10⁻⁹" in text and "90\u00a0%" in text.replace(" %", "\u00a0%")
 
 
 def test_checks_show_all_three_states():

@@ -11,11 +11,6 @@ from rightreasons.stats.behaviour import Decided
 from rightreasons.stats.exchanged_pull import pull_null
 
 
-@pytest.fixture
-def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals, "LARGE", 0)
-
-
 def decided(n: int, C: int = 2, A: int = 3, seed: int = 0, numbers: bool = False) -> Decided:
     rng = np.random.default_rng(seed)
     y, a = rng.integers(0, C, n), rng.integers(0, A, n)
@@ -60,6 +55,7 @@ def test_a_metric_that_is_undefined_in_some_resamples_is_so_from_sums_too(monkey
 
 
 def test_linearised_metrics_of_many_rows_differ_from_the_exact_ones_by_less_than_a_hundredth_of_their_width(monkeypatch):
+    monkeypatch.setattr(totals, "EXACT", 5000)
     rows = decided(30_000, C=2, numbers=True)
     subject = np.random.default_rng(1).integers(0, 9000, 30_000)
     sample = resampling.resamples(30_000, rng=np.random.default_rng(2), B=150, subject=subject)

@@ -61,7 +61,7 @@ def test_init_writes_a_study_with_its_reasons_and_keeps_one_that_is_there(folder
 
 def test_two_tables_and_no_table_are_refused(folder):
     (folder / "more.tsv").touch()
-    with pytest.raises(SettingError, match="2 files .* could be the table"):
+    with pytest.raises(SettingError, match=r"2 files .* could be the table"):
         look_around(Asked())
     assert look_around(Asked(manifest=folder / "films.csv")).columns["label"] == "y"
     (folder / "empty").mkdir()

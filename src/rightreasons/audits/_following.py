@@ -100,11 +100,10 @@ def _crossed_pull(test: AuditedRows, a: Attribute, *, rng: np.random.Generator, 
         return found.draws(rows.label, rows.probability, a.values, counts)
 
     if totals.is_large(sample.n):
-        of_all, of_resamples = totals.draws([found.formula(rows.label, rows.probability, a.values)], sample)
-        value, drawn = float(of_all[0]), of_resamples[:, 0]
+        formula = found.formula(rows.label, rows.probability, a.values)
+        (measured,) = formula_intervals([formula], sample, level_of(level), NO_SIDES)
     else:
-        value, drawn = float(draw(whole(len(rows.label)))[0]), sample.apply(draw)
-    measured = interval(value, drawn, level_of(level), NO_SIDES)
+        measured = interval(float(draw(whole(len(rows.label)))[0]), sample.apply(draw), level_of(level), NO_SIDES)
     source = CROSSED if found.agreed else DISAGREED
     return Pull(replace(measured, level=level), rows, a, found.agreed, source, sample, test.missing, found)
 
@@ -120,13 +119,19 @@ def pull_interval(
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
     if totals.is_large(sample.n):
-        value, drawn = totals.draws([groups.pull_formula(label, probability, attribute, aligned)], sample)
-        return interval(float(value[0]), drawn[:, 0], level, why)
+        (found,) = formula_intervals([groups.pull_formula(label, probability, attribute, aligned)], sample, level, why)
+        return found
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
 
     return interval(float(draw(whole(len(label)))[0]), sample.apply(draw), level, why)
+
+
+def formula_intervals(formulas: Sequence[totals.Formula], sample: Resamples, level: float, why: str) -> list[Interval]:
+    """Formulas of sums with their intervals, for large tables."""
+    values, drawn = totals.draws(formulas, sample)
+    return [interval(float(value), drawn[:, k], level, why) for k, value in enumerate(values)]
 
 
 # ---- beside other audits -------------------------------------------------------------------------------------------------

@@ -255,7 +255,9 @@ def _chosen(decided: Decided) -> tuple[Choice | None, int, str]:
     counted = _counted(decided, len(decided.attribute.levels))
     choices = _choices(decided, counted)
     if choices:
-        return max(choices, key=lambda choice: _surely(counted, choice)), len(choices), ""
+        is_mirrored = len(decided.attribute.levels) == 2 and not decided.aligned  # each difference is there with both signs
+        among = -(-len(choices) // 2) if is_mirrored else len(choices)
+        return max(choices, key=lambda choice: _surely(counted, choice)), among, ""
     sizes = counted.sum(axis=2)[np.unique(decided.label)]
     why = f"no label has {SMALLEST_GROUP} test rows on both sides of {decided.attribute.name}"
     return None, 0, f"{why}; its largest groups have {', '.join(map(str, -np.sort(-sizes.ravel())[:2]))}"

@@ -429,7 +429,7 @@ def estimates(m: Measurement) -> tuple[Estimate, ...]:
     defined = int((m.scores.reason == DEFINED).sum())
     positive = int((~np.isnan(m.scores.entropy)).sum())
     return (
-        _estimate("retinal focus score (mass inside the region)", m.mean.focus, defined, m),
+        _estimate("focus score (mass inside the region)", m.mean.focus, defined, m),
         _estimate("peripheral activation ratio (mass at the rim)", m.mean.peripheral, defined, m),
         _estimate("entropy of the map", m.mean.entropy, positive, m),
     )

@@ -37,6 +37,7 @@ from rightreasons.stats.behaviour import ERRORS, FAIRNESS, LOGISTIC, PERFORMANCE
 from rightreasons.stats.groups import SMALLEST_GROUP
 from rightreasons.stats.one_way import halves
 from rightreasons.stats.resampling import Interval, resamples
+from rightreasons.stats.totals import said
 
 QUESTION = "What do the outputs say, overall and in every group?"
 ROW: Row = "behaviour"
@@ -505,7 +506,7 @@ def _by_attribute(m: Measurement) -> Table:
         rows.append([metric, *(Cell.of(m.get(metric, part)) for part in parts)])
     return Table(
         title="Performance by attribute",
-        caption="Each with its 95 % bootstrap interval. ECE and Brier: lower is better.",
+        caption=f"Each with its 95 % bootstrap interval. ECE and Brier: lower is better. {said(m.n_rows, m.n_subjects)}".strip(),
         columns=("metric", *(f"{part or 'all rows'} (n = {m.metrics.rows('accuracy', part)})" for part in parts)),
         rows=rows,
     )

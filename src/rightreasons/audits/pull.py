@@ -18,13 +18,13 @@ import numpy as np
 from rightreasons.audits._alignment import say_alignment
 from rightreasons.audits._conditions import complete_rows, enough_rows, has_direction, training_rows_known
 from rightreasons.audits._contract import Context, Need, OneModelResult, Role
-from rightreasons.audits._following import NO_SIDES, Pull, pull_interval, pull_of
+from rightreasons.audits._following import NO_SIDES, Pull, formula_intervals, pull_interval, pull_of
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Bars, Check, Estimate, Exhibit, Row, Verdict
 from rightreasons.measurements import spread
 from rightreasons.stats import groups, totals
 from rightreasons.stats.exchanged_pull import crossed_pull_null, pull_null
-from rightreasons.stats.resampling import Interval, exchange_within_label, interval, limits_of, p_value, sequential_p
+from rightreasons.stats.resampling import Interval, exchange_within_label, limits_of, p_value, sequential_p
 
 QUESTION = "Do predictions follow the attribute where the label does not?"
 ROW: Row = "behaviour"
@@ -151,8 +151,7 @@ def pull_by_label(evidence: Evidence, pull: Pull, level: float) -> ByLabel:
     names = [f"label {classes[y]}: {levels[value]} → {classes[towards]}" for value, towards, y in sides]  # type: ignore[index]
     if sides and totals.is_large(len(rows.label)):
         parts = [groups.pull_formula(rows.label, rows.probability, a.values, {v: t}, only=int(y)) for v, t, y in sides]
-        found, drawn = totals.draws(parts, pull.sample)
-        intervals = [interval(found[k], drawn[:, k], level, NO_SIDES) for k in range(len(sides))]
+        intervals = formula_intervals(parts, pull.sample, level, NO_SIDES)
     else:
         intervals = []
         for value, towards, y in sides:

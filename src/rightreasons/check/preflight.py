@@ -358,7 +358,8 @@ def near_levels(a: Attribute) -> list[tuple[str, str]]:
 
 def _folded(level: str) -> str:
     """A value without what people type in different ways."""
-    plain = " ".join(unicodedata.normalize("NFKC", level).casefold().replace("_", " ").replace("-", " ").split())
+    plain = level if level.isascii() else unicodedata.normalize("NFKC", level)
+    plain = " ".join(plain.casefold().replace("_", " ").replace("-", " ").split())
     if level.strip().startswith(("-", "+")):
         plain = level.strip()
     try:
@@ -374,8 +375,10 @@ def warnings_of(cohort: Cohort) -> list[str]:
     if repeats:
         shown = f"{repeats} of {len(cohort)} rows show an image that another row shows too"
         found.append(f"{shown}: every repeat makes intervals too narrow")
-    ids = Counter(_folded(str(i)) for i in cohort.id)
-    merged = sum(count for count in ids.values() if count > 1)
+    merged = 0
+    if cohort.schema.id is not None or cohort.has_images:  # else they are the numbers of the rows
+        ids = Counter(_folded(str(i)) for i in cohort.id)
+        merged = sum(count for count in ids.values() if count > 1)
     if merged:
         found.append(f"{merged} ids would be one number in two spellings (1 and 1.0, 7 and 07): give ids as text")
     return found

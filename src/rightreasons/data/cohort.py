@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rightreasons.errors import DataError, NoAttribute, SettingError
 from rightreasons.families import suggest
 
 FRACTIONS = {"train": 0.6, "val": 0.1, "audit": 0.15, "test": 0.15}
+HASHED_AT_ONCE = 4096
 SPLIT = "rightreasons.split"  # the column that keeps splits made here
 
 
@@ -307,6 +308,8 @@ class Cohort:
             if len(index) != len(self):
                 raise DataError(f"a mask of {len(index)} values cannot select from cohort {self.name!r} of {len(self)} rows")
             index = np.flatnonzero(index)
+        if are_all(index, len(self)) and name in (None, self.name):
+            return self
         if len(index) and (index.dtype.kind not in "iu" or index.min() < -len(self) or index.max() >= len(self)):
             raise DataError(
                 f"positions must be whole numbers below the {len(self)} rows of cohort {self.name!r}, not {index[:5]}"
@@ -591,6 +594,14 @@ class Cohort:
         return Cohort(table, name=self.name)
 
 
+def are_all(rows: Any, n: int) -> bool:
+    """Whether positions or a mask are all `n` rows in their order: what is frozen needs no copy then."""
+    index = np.asarray(rows)
+    if len(index) != n or index.dtype.kind not in "biu":
+        return False
+    return bool(index.all() if index.dtype == bool else (index == np.arange(n)).all())
+
+
 def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
     if column is None:
         return None
@@ -600,6 +611,7 @@ def _at(column: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
 def hash_of(values: Iterable[str]) -> str:
     """One hash of texts and their order."""
     digest = hashlib.blake2b(digest_size=16)
-    for value in values:
-        digest.update(value.encode() + b"\x1e")
+    remaining = iter(values)
+    while some := list(islice(remaining, HASHED_AT_ONCE)):
+        digest.update(("\x1e".join(some) + "\x1e").encode())
     return digest.hexdigest()

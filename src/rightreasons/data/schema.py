@@ -208,7 +208,20 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 def _texts(series: pd.Series) -> np.ndarray:
     """(n,) the column as text, '' where missing."""
-    return frozen(np.array([text(v) for v in series.tolist()], dtype=object))
+    cells, place = distinct(series)
+    return frozen(np.array([text(v) for v in cells.tolist()], dtype=object)[place])
+
+
+def distinct(series: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    """The distinct cells of a column, and where each row's cell (n,) is among them: a million rows have few.
+
+    Where cells are of several kinds they stay as they are, because 1, 1.0 and True count as equal and are not the same text.
+    """
+    is_plain = isinstance(series.dtype, pd.StringDtype) or getattr(series.dtype, "kind", "O") in "iufb"
+    if not is_plain and pd.api.types.infer_dtype(series, skipna=True) != "string":
+        return series, np.arange(len(series))
+    place, cells = pd.factorize(series, use_na_sentinel=False)
+    return pd.Series(cells, dtype=series.dtype), place
 
 
 def _ids(ids: np.ndarray | None, references: np.ndarray | None, n: int) -> np.ndarray:
@@ -222,7 +235,8 @@ def _ids(ids: np.ndarray | None, references: np.ndarray | None, n: int) -> np.nd
 def _label_codes(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
     if schema.label is None:
         return frozen(np.full(len(frame), -1))
-    return _codes(label_values(frame, schema), schema.classes)
+    cells, place = distinct(frame[schema.label])
+    return frozen(_codes(label_values(cells.to_frame(schema.label), schema), schema.classes)[place])
 
 
 def _numbers(series: pd.Series) -> np.ndarray:
@@ -233,13 +247,14 @@ def _numbers(series: pd.Series) -> np.ndarray:
 def attribute_column(frame: pd.DataFrame, schema: Schema, name: str) -> Attribute:
     """One attribute of all rows of a frame, in the codes of a resolved schema."""
     kind, levels = schema.kinds[name], schema.levels[name]
+    cells, place = distinct(frame[name])
     if name in schema.bins:
-        return Attribute(name, kind, _bin(tidy(frame[name], schema.missing), schema.bins[name]), levels)
-    values = _settled(frame[name], schema.missing, levels)
+        return Attribute(name, kind, frozen(_bin(tidy(cells, schema.missing), schema.bins[name])[place]), levels)
+    values = _settled(cells, schema.missing, levels)
     if kind == "continuous":
         numbers = np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64)
-        return Attribute(name, kind, frozen(numbers))
-    return Attribute(name, kind, _codes(values, levels), levels)
+        return Attribute(name, kind, frozen(numbers[place]))
+    return Attribute(name, kind, frozen(_codes(values, levels)[place]), levels)
 
 
 def table_problems(table: Table) -> Iterator[Problem]:
@@ -297,6 +312,8 @@ def _id_problems(table: Table) -> Iterator[Problem]:
     if column:
         for row in np.flatnonzero(table.id == "").tolist():
             yield Problem("the id is missing", row, column, kind="no-id")
+    if pd.Index(table.id).is_unique:
+        return
     first: dict[str, int] = {}
     for row, name in enumerate(list(table.id)):
         if name and first.setdefault(name, row) != row:
@@ -305,7 +322,7 @@ def _id_problems(table: Table) -> Iterator[Problem]:
 
 def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_name: str, column: str | None) -> Iterator[Problem]:
     """Rows whose unit (a subject, a case) was first seen in another part (a split, a label); '' is not known and passes."""
-    if unit is None or column is None:
+    if unit is None or column is None or not _are_divided(unit, part):
         return
     home: dict[str, tuple[str, int]] = {}
     for row, (name, here) in enumerate(zip(unit, part, strict=True)):
@@ -313,6 +330,14 @@ def _divided(unit: np.ndarray | None, part: np.ndarray, unit_name: str, part_nam
             before, first = home[name]
             message = f"{unit_name} {name!r} has {part_name} {here!r} here and {before!r} in row {first + 1}"
             yield Problem(message, row, column, kind=f"{unit_name}-in-two-{part_name}s")
+
+
+def _are_divided(unit: np.ndarray, part: np.ndarray) -> bool:
+    """Whether any unit has rows in two parts."""
+    known = np.flatnonzero((unit != "") & (part != ""))
+    units, parts = pd.factorize(unit[known])[0], pd.factorize(part[known])[0]
+    first = np.unique(units, return_index=True)[1]
+    return bool((parts != parts[first][units]).any())
 
 
 def _names(columns: str | int | float | Iterable[Any] | None) -> tuple[Any, ...]:
@@ -337,6 +362,14 @@ def tidy(series: pd.Series, missing: Sequence[str]) -> list[Value | None]:
     """Plain values: None where missing; numbers where every known value is one; whole floats as integers."""
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu" and not missing:
         return series.tolist()
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind == "f" and not missing and not np.isinf(series).any():
+        numbers = series.to_numpy(dtype=np.float64)
+        is_known = ~np.isnan(numbers)
+        plain: list[Value] = numbers.tolist()
+        if (numbers[is_known] == np.round(numbers[is_known])).all():
+            plain = np.where(is_known, numbers, 0).tolist()
+            plain = [int(number) for number in plain]
+        return [v if known else None for v, known in zip(plain, is_known.tolist(), strict=True)]
     unknown = {"", *missing}
     values = [None if text(v) in unknown else v for v in series.tolist()]
     known = [v for v in values if v is not None]
@@ -473,7 +506,7 @@ def resolve(frame: pd.DataFrame, named: Schema, bins: Bins) -> Schema:
     levels: dict[str, tuple[Value, ...]] = {}
     edges: dict[str, tuple[float, ...]] = {}
     for name in named.attribute:
-        values = _attribute_values(frame, named, name)
+        values = _attribute_values(frame, named, name, every_row=name in bins)
         if name in bins:
             edges[name] = _edges(values, bins[name], name)
             kinds[name], levels[name] = "categorical", _bin_names(edges[name])
@@ -482,9 +515,10 @@ def resolve(frame: pd.DataFrame, named: Schema, bins: Bins) -> Schema:
     classes: tuple[Value, ...] = ()
     mapping = named.mapping
     if named.label is not None:
-        classes = _classes(frame, named)
+        labels = distinct(frame[named.label])[0].to_frame(named.label)
+        classes = _classes(labels, named)
         if mapping:
-            mapping = _spelled_out(frame, named)
+            mapping = _spelled_out(labels, named)
     return replace(named, mapping=mapping, classes=classes, levels=levels, kinds=kinds, bins=edges, resolved=True)
 
 
@@ -516,14 +550,17 @@ def _with_file_names(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame.columns if text(frame[name].iloc[0]).lower().endswith(IMAGE_SUFFIXES)]
 
 
-def _attribute_values(frame: pd.DataFrame, schema: Schema, name: str) -> list[Value | None]:
-    """The values of an attribute and, where they have a column, those of the twins: both count in the same levels."""
+def _attribute_values(frame: pd.DataFrame, schema: Schema, name: str, every_row: bool) -> list[Value | None]:
+    """The values of an attribute and, where they have a column, those of the twins: both count in the same levels.
+
+    Of every row, or each value at least once.
+    """
     twin = schema.twin_attribute.get(name)
     if twin:
         series = pd.concat([frame[name], frame[twin]], ignore_index=True)
     else:
         series = frame[name]
-    return tidy(series, schema.missing)
+    return tidy(series if every_row else distinct(series)[0], schema.missing)
 
 
 def _in_order(values: Iterable[Value | None]) -> list[Value]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightreasons import files
-from rightreasons.data.schema import IMAGE_SUFFIXES, LARGEST_EXACT, SINGLE_PARTS, Schema, text
+from rightreasons.data.schema import IMAGE_SUFFIXES, LARGEST_EXACT, SINGLE_PARTS, Schema, distinct, text
 from rightreasons.errors import DataError
 from rightreasons.families import suggest
 from rightreasons.stored import known_format
@@ -182,7 +182,8 @@ def _refuse_long_cells(frame: pd.DataFrame, schema: Schema, path: Path) -> None:
     for name in schema.columns():
         if name not in frame.columns or frame[name].dtype.kind in "iufb":
             continue
-        lengths = frame[name].map(lambda cell: len(cell) if isinstance(cell, str) else 0).to_numpy(dtype=np.int64)
+        cells, place = distinct(frame[name])
+        lengths = np.array([len(cell) if isinstance(cell, str) else 0 for cell in cells.tolist()], dtype=np.int64)[place]
         if lengths.max(initial=0) > LONGEST_CELL:
             row = int(lengths.argmax())
             raise DataError(

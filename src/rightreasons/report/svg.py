@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from markupsafe import Markup, escape
 
 from rightreasons.findings import Band, Curves, Scatter
-from rightreasons.report.wording import MINUS
+from rightreasons.report.wording import MINUS, power
 
 WIDTH = 350.0  # what a phone has room for: a drawing is enlarged where there is more room, never made smaller
 PLOT_HEIGHT = 215.0
@@ -23,7 +23,6 @@ COLOURS = 6  # series classes s0 … s5 in page.css
 DASHES = ("", "6 3", "2 3", "9 3 2 3")
 HUGE = 1e300
 THIN_SPACE = "\u202f"
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VOID = ("img", "input")
 
 
@@ -190,9 +189,9 @@ def _power_text(value: float) -> str:
     if 1e-3 <= abs(value) < 1e4:
         return f"{value:g}".replace("-", MINUS)
     mantissa, exponent = f"{value:.2e}".split("e")
-    power = f"10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    size = f"10{power(int(exponent))}"
     rounded = mantissa.rstrip("0").rstrip(".").replace("-", MINUS)
-    return power if rounded == "1" else f"{rounded}·{power}"
+    return size if rounded == "1" else f"{rounded}·{size}"
 
 
 def text_width(content: str, size: float = FONT) -> float:

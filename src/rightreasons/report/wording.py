@@ -9,6 +9,7 @@ from rightreasons.findings import Estimate, WithLimits
 
 MINUS = "\u2212"
 DASH = "\u2013"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float | None, like: Iterable[float | None] = ()) -> str:
@@ -34,7 +35,12 @@ def _scientific(value: float) -> str:
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.2e}".split("e")
-    return f"{mantissa} × 10^{int(exponent)}"
+    return f"{mantissa} × 10{power(int(exponent))}"
+
+
+def power(exponent: int) -> str:
+    """An exponent in raised figures."""
+    return str(exponent).translate(RAISED)
 
 
 def interval(low: float | None, high: float | None, like: Iterable[float | None] = ()) -> str:

@@ -4,6 +4,7 @@
     /at/<folder>/                    one study or audit: how far it is, what it found
     /at/<folder>/report.html         its page; also table.parquet and the like, findings/<name>.json, progress.json
     /compare?a=<folder>&b=<folder>   what changed from one to the other, from their findings
+    /compare?of=<folder>&of=…        the same for two; over three and more how they moved, the oldest first
 
 Nothing else is served. Answers come from files that appear whole or not at all, so a sweep may run in the meantime.
 """
@@ -24,7 +25,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -38,7 +39,8 @@ from rightreasons.serve.folder import DOWNLOADS, FINDINGS, PAGE, Entry, Folder, 
 
 HERE = Path(__file__).parent
 IDLE_SECONDS = 30
-MOST_FIELDS = 4
+LEAST = 2  # folders of a comparison
+MOST_FIELDS = 40
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -165,8 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/":
             self._page(self.server.pages.index())
         elif url.path == "/compare":
-            asked = _asked(url.query)
-            self._page(self.server.pages.compare(asked.get("a", [""])[0], asked.get("b", [""])[0]), STORED)
+            self._page(self.server.pages.compare(_asked(url.query)), STORED)
         elif url.path.startswith("/at/"):
             self._entry(url.path.removeprefix("/at/"))
         else:
@@ -232,12 +233,24 @@ def _url(path: str) -> SplitResult:
         raise BadRequest("This is no address.") from error
 
 
-def _asked(query: str) -> dict[str, list[str]]:
-    """The two folders that are to be compared."""
+class Asked(NamedTuple):
+    """Folders to compare, and whether they were given in their order (from one to the other) or only chosen."""
+
+    paths: tuple[str, ...]
+    in_order: bool
+
+
+def _asked(query: str) -> Asked:
     try:
-        return parse_qs(query, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="surrogateescape")
+        fields = parse_qs(query, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="surrogateescape")
     except ValueError as error:
-        raise BadRequest(f"A comparison takes two folders: /compare?a=…&b=… and at most {MOST_FIELDS} fields.") from error
+        raise BadRequest(f"A comparison takes two folders or more, /compare?of=…&of=…, and at most {MOST_FIELDS}.") from error
+    if "of" in fields:
+        chosen = tuple(dict.fromkeys(fields["of"]))
+        if len(chosen) < LEAST:
+            raise BadRequest("A comparison takes two folders or more, and one was chosen: go back and choose another one.")
+        return Asked(chosen, in_order=False)
+    return Asked((fields.get("a", [""])[0], fields.get("b", [""])[0]), in_order=True)
 
 
 class _Pages:
@@ -292,30 +305,40 @@ class _Pages:
         except NotFound:
             return None
 
-    def compare(self, before: str, after: str) -> str:
-        """Compare one pair at a time, and keep the page: findings that have not changed compare as before."""
-        entries = [self.folder.entry(_address(path)) for path in (before, after)]
+    def compare(self, asked: Asked) -> str:
+        """Make one comparison at a time, and keep the page: findings that have not changed compare as before."""
+        entries = [self.folder.entry(_address(path)) for path in asked.paths]
+        if not asked.in_order:
+            entries.sort(key=self._made)
         with self._comparing:
             return self._compared(*entries)
 
-    def _compare(self, before: Entry, after: Entry) -> str:
-        from rightreasons.compare import Side, compare, lead
+    def _made(self, entry: Entry) -> tuple[str, str]:
+        """When its findings were made; a copied folder keeps their date."""
+        return max((f.created for f in self.folder.findings(_address(entry.path))), default=""), entry.path
+
+    def _compare(self, *entries: Entry) -> str:
+        from rightreasons import compare, trend
         from rightreasons.report import page
 
-        same_name = before.name == after.name
+        same_name = len({entry.name for entry in entries}) < len(entries)
         sides = []
-        for entry in (before, after):
+        for entry in entries:
             name = entry.path if same_name else entry.name
-            sides.append(Side(name, tuple(self.folder.findings(_address(entry.path)))))
-        one, other = sides
-        if not one.findings or not other.findings:
+            sides.append(compare.Side(name, tuple(self.folder.findings(_address(entry.path)))))
+        if not all(side.findings for side in sides):
             raise NotFound
-        title = f"{one.name} → {other.name}: what changed"
         subtitle = (
-            "From the findings alone; where both sides have their evidence, rightreasons report --compare also pairs the rows."
+            "From the findings alone; where the folders have their evidence, rightreasons report --compare also pairs the rows."
         )
-        findings = compare(one, other)
-        return page.render(findings, title=title, subtitle=subtitle, lead=lead(findings))
+        if len(sides) == LEAST:
+            one, other = sides
+            findings = compare.compare(one, other)
+            title, said = f"{one.name} → {other.name}: what changed", compare.lead(findings)
+        else:
+            findings = trend.trend(sides)
+            title, said = f"{sides[0].name} to {sides[-1].name}: {len(sides)} versions", trend.lead(findings)
+        return page.render(findings, title=title, subtitle=subtitle, lead=said)
 
     def _render(self, template: str, **content: Any) -> str:
         known = {"style": Markup(self._style), "script": Markup(self._script), "version": __version__}

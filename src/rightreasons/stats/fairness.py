@@ -142,7 +142,7 @@ class Disparity:
         if table.continuous:
             return Formula((), lambda: np.full(1, np.nan))
         cells = Sum(f"fairness {kind}", 4 * len(table.values), lambda: (table.code, None))
-        return Formula((cells,), lambda sums: self.statistic(Counted(table, sums.reshape(len(sums), -1, 2, 2))))
+        return Formula((cells,), lambda sums: self.statistic(Counted(table, sums.astype(np.int64).reshape(len(sums), -1, 2, 2))))
 
     def null(self, donors: NDArray[np.integer]) -> Floats:
         """The metric when row i has the attribute of row `donors[p, i]`, donors (P, n) to (P,); no row may lack a value."""
@@ -420,7 +420,7 @@ class Counted:
     """B tables of which the cells, (B, K, 2, 2), are all that is known."""
 
     table: Table
-    cells: Ints | Floats
+    cells: Ints
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -678,7 +678,7 @@ def one_step(name: str, x: Floats, outcome: Ints, rows: Ints) -> Formula:
     code = 2 * place.astype(np.int64) + outcome
     start = np.full((1, 2), np.nan)
     centre, scale = x.mean() if len(x) else 0.0, x.std() if len(x) else 0.0
-    if len(x) >= totals.EXACT and scale > 0:
+    if len(x) > totals.EXACT and scale > 0:
         whole = resampling.whole(len(x))
         resampling.kernels().logistic_fits(whole, code, (distinct - centre) / scale, np.zeros(2), start)
     intercept, slope = start[0]

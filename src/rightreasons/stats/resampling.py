@@ -30,8 +30,8 @@ FEWEST_EXCHANGEABLE = 20
 # When a large table is exchanged no further: so many permutations reach what was observed that p is known to a tenth, or it lies
 # so many standard deviations beyond all of at least so many that none will.
 ENOUGH = 100
-BEYOND = 8.0
-FEWEST_DRAWN = 96
+BEYOND = 10.0
+FEWEST_DRAWN = 32
 
 
 def task_rng(seed: int, task: str) -> np.random.Generator:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,12 +25,12 @@ from rightreasons.stats.resampling import Counts, Resamples
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# From here on a table is large. Below, every row of every resample is counted.
-LARGE = 20_000
+# Above so many rows a table is large. Below, every row of every resample is counted.
+LARGE = 2_000
 BUNDLES = 16_384
-# A part of fewer rows is drawn row by row in large tables too: the linearised AUC is off by about 1 part in the number of rows.
-EXACT = 5_000
-BLOCK_BYTES = 1 << 26
+# What is no formula of sums is drawn row by row up to so many rows, and linearised above: off by about 1 part in that number.
+EXACT = 20_000
+BLOCK_BYTES = 1 << 25  # of one block of resamples, as doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +92,14 @@ def is_large(n: int) -> bool:
 
 
 def said(n: int, subjects: int | None = None) -> str:
-    """How `n` rows are resampled, for captions; empty where every row is counted."""
-    if not is_large(n):
-        return ""
-    bundled = ""
+    """Where resamples of `n` rows are not the plain ones, for captions."""
+    found = []
     units, what = (n, "rows") if subjects is None else (subjects, "subjects")
     if units > BUNDLES:
-        bundled = f" in {BUNDLES:,} random bundles of {what}"
-    return f"Above {LARGE:,} rows sums are resampled{bundled}, and the AUC of a part of {EXACT:,} rows or more is linearised."
+        found.append(f"More than {BUNDLES:,} {what} are resampled in {BUNDLES:,} random bundles.")
+    if n > EXACT:
+        found.append(f"The AUC of more than {EXACT:,} rows is resampled by its influence function.")
+    return " ".join(found)
 
 
 def bundled(sample: Resamples) -> Resamples:
@@ -137,7 +138,8 @@ def draws(formulas: Sequence[Formula], sample: Resamples) -> tuple[Floats, Float
         return found
 
     block = max(16, BLOCK_BYTES // (8 * (drawn.units + matrix.shape[1])))
-    found = [every(drawn.unit_counts(start, start + block)) for start in range(0, drawn.B, block)]
+    with ThreadPoolExecutor(resampling.available_threads()) as pool:
+        found = list(pool.map(lambda start: every(drawn.unit_counts(start, start + block)), range(0, drawn.B, block)))
     return every(np.ones((1, drawn.units), dtype=np.uint8))[0], np.concatenate(found)
 
 
@@ -168,7 +170,7 @@ def area(name: str, positive: NDArray[np.bool_], score: Floats, rows: Ints | Non
     """The AUC of rows with truth and score (m,), linearised where they are many: its two means of placements, drawn anew, less
     the AUC of the data (the Hájek projection; what it leaves out falls with the number of rows, not with its root).
     """
-    if len(score) < EXACT:
+    if len(score) <= EXACT:
         here = np.arange(len(score)) if rows is None else rows
         return Formula((Exact(here, lambda counts: resampling.auc_draws(positive, score, counts)),), _as_it_is)
     n_positive = int(positive.sum())

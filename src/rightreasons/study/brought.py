@@ -264,7 +264,7 @@ def _lacking(one: Selected, audit: AuditPlan) -> str:
         return audit.unavailable[audit.subject]
     if one.module is None:
         return ""
-    settings = families.accepted(one.module.needs, dict(audit.settings))
+    settings = families.accepted(one.module.needs, dict(one.settings))
     asked = {need.role for need in one.module.needs(**settings) if not need.optional}
     reasons = [audit.unavailable[role] for role in audit.unavailable if role in asked and audit.unavailable[role]]
     if audit.unavailable.get(SEVERITIES) and not audit.settings.get("operators"):

@@ -34,6 +34,7 @@ from rightreasons.study.roles import TEST, Group, cases
 SUMMARY, ESTIMATES, PAGE = "summary.parquet", "estimates.parquet", "report.html"
 SEVERITIES = "severities"  # the setting of audits that change images
 LEVEL = 0.95
+BY_MODEL = "Model by model"  # an audit may have this table itself
 
 
 def summarise(study: Study, level: float = LEVEL) -> pd.DataFrame:
@@ -293,12 +294,12 @@ def _why_none(study: Study, audit: AuditPlan, role: str) -> str:
 
 
 def _with_seeds(finding: Finding, units: list[str], measured: list[Any], verdicts: list[Verdict]) -> Finding:
-    """The finding with a table of its models, and a check that no seed says otherwise."""
+    """The finding with a table of its models, unless the audit has one, and a check that no seed says otherwise."""
     checks, exhibits = finding.checks, finding.exhibits
     if finding.verdict is not None:
         checks = (*checks, _seeds_agree(finding.verdict, units, verdicts))
     numbers = [_intervals(m) for m in measured]
-    if numbers[0]:
+    if numbers[0] and not any(exhibit.title == BY_MODEL for exhibit in exhibits):
         exhibits = (*exhibits, _model_by_model(units, numbers))
     return finding.model_copy(update={"checks": checks, "exhibits": exhibits})
 
@@ -323,7 +324,7 @@ def _model_by_model(units: list[str], numbers: list[dict[str, Cell]]) -> Table:
     for name in names:
         over.append(Cell.of(over_seeds(np.array([row[name].value for row in numbers], dtype=np.float64))))
     return Table(
-        title="Model by model",
+        title=BY_MODEL,
         caption="Each model with its own interval; the last row is the mean over models with its t interval.",
         columns=("model", *names),
         rows=[*rows, over],

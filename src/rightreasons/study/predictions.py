@@ -33,6 +33,7 @@ from rightreasons.study.roles import TEST
 ASK_FOR = (
     "features of every image from the layer before the last one let `probes` run: `rightreasons template` makes the file to send"
 )
+ERRORS = "Errors"  # the group of estimates with the rates of wrong answers
 TEMPLATE_COLUMNS = ("f_0", "f_1", "f_2", "…")
 
 
@@ -88,6 +89,30 @@ def audit_predictions(
     page = report(findings, out / "report.html", title=title, subtitle=f"{asked.table}", sheet=sheet)
     seal(out, inputs={what: file for what, file in (("predictions", asked.table), ("features", asked.features)) if file})
     return findings, page
+
+
+FOLLOWED = {
+    "shortcut": "answers follow it",
+    "no evidence": "answers do not follow it",
+    "inconclusive": "it is undecided whether answers follow it",
+}
+
+
+def behaviour(findings: Sequence[Finding]) -> list[str]:
+    """What the answers do, attribute by attribute: whether they follow it, and the error rates where it has each value."""
+    said = []
+    for finding in findings:
+        if finding.row != "behaviour" or finding.verdict is None or finding.not_run:
+            continue
+        rates: dict[str, list[str]] = {}
+        for other in findings:
+            for estimate in other.estimates if other.attribute == finding.attribute else ():
+                name, comma, where = estimate.name.partition(", ")
+                if estimate.group == ERRORS and comma and estimate.value is not None:
+                    rates.setdefault(name, []).append(f"{estimate.value:.1%} where {where}")
+        told = "; ".join(f"{name} {', '.join(values)}" for name, values in rates.items())
+        said.append(f"behaviour, {finding.attribute}: {FOLLOWED[finding.verdict]}" + (f"; {told}" if told else ""))
+    return said
 
 
 def template(table: Path, columns: Mapping[str, Any], to: Path) -> int:

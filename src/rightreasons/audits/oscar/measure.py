@@ -101,9 +101,9 @@ def measure(evidence: Evidence, *, rng: np.random.Generator, settings: Settings)
     test = evidence.on("test")
     a = audited_attribute(test, settings.attribute)
     arrays = array_names(settings.attribution, settings.explain)
+    space = test.select(np.arange(min(len(test), 1)))[arrays.maps].shape[1:]  # before the rows are sorted: there may be no maps
     balance = balance_within_label(test.cohort, a, rng)
     view = test.select(balance.kept)
-    space = view.select(np.arange(1))[arrays.maps].shape[1:]
     cut = cut_images(view, space, settings.partitions, settings.names, settings.size)
     scores = score_regions(view, arrays.maps, cut, settings.region)
     ranks = [rank_regions(of_partition) for of_partition in scores]

@@ -57,7 +57,7 @@ def measured(evidence: Evidence, settings: Settings, rng: np.random.Generator) -
         performance=performance,
         fairness=fairness,
         association=association,
-        smallest=rows_.smallest_subgroup(test, question.attribute),
+        smallest=rows_.smallest_subgroup(test, question),
         training=rows_.distribution(training, fit, question),
         trained_on="" if training is None else training.fingerprint,
         spreads=spreads,

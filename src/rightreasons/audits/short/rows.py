@@ -138,17 +138,21 @@ def spreads(test: Rows, question: Question, shape: Shape | None) -> np.ndarray:
     return np.array([float(test.a.std()), *along])
 
 
-def smallest_subgroup(test: Rows, a: Attribute) -> Subgroup:
+def smallest_subgroup(test: Rows, question: Question) -> Subgroup:
     """Of the test rows, by label and value, or by label and quartile."""
+    a, cohort = question.attribute, test.cohort
+    positive = str(cohort.classes[question.positive])
+    others = [str(value) for code, value in enumerate(cohort.classes) if code != question.positive]
+    negative = others[0] if len(others) == 1 else f"not {positive}"
     if a.kind == "continuous":
         codes = np.searchsorted(np.quantile(test.a, [0.25, 0.5, 0.75]), test.a, side="right")
         names = [f"quartile {k + 1}" for k in range(4)]
     else:
         codes, names = test.a, [str(v) for v in a.levels]
     sizes = {}
-    for y, label in ((0, "negative"), (1, "positive")):
+    for y, label in ((0, negative), (1, positive)):
         for k in np.unique(codes).tolist():
-            sizes[f"label {label}, {a.name} {names[k]}"] = int(((test.y == y) & (codes == k)).sum())
+            sizes[f"{cohort.label_name} {label}, {a.name} {names[k]}"] = int(((test.y == y) & (codes == k)).sum())
     name = min(sizes, key=lambda key: sizes[key])
     return Subgroup(sizes[name], name)
 
