@@ -237,6 +237,10 @@ class Evidence:
         needed.
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
+        if cohort.splits is not None and (lost := np.flatnonzero(cohort.splits == "")).size:
+            raise DataError(
+                f"{path}, row {lost[0] + 1}: in no split ({lost.size} such rows): name one, or leave the row out of the table"
+            )
         p, classes = _predicted(cohort, path)
         bad = ~((p >= 0).all(1) & (p <= 1).all(1) & (np.abs(p.sum(1) - 1) < PROBABILITY_TOLERANCE))
         if bad.any():
