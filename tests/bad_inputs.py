@@ -987,7 +987,6 @@ def clumsy_readers() -> Iterator[Bad]:
         "export: a finding": ("export {data}/audit/findings/groups.json --to {out}", "folder"),
         "report: a folder twice": ("report {data}/audit {data}/audit/. --out {out}/r.html", "given twice"),
         "report: a sheet as a finding": ("report {data}/audit/concluded.json --out {out}/r.html", "concluded.json"),
-        "report: --compare of a folder with itself": ("report --compare {data}/audit {data}/audit --out {out}/r.html", "given twice"),
         "report: --compare with a table": ("report --compare {data}/audit {data}/p.csv --out {out}/r.html", "p.csv"),
         "report: --compare with a saved model": ("report --compare {data}/audit model --out {out}/r.html", "model.json"),
         "gate: a saved model": ("gate model", "model.json"),

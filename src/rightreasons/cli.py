@@ -1222,7 +1222,6 @@ def _show_changes(folders: Sequence[Path], out: Path) -> None:
     from rightreasons import compare, trend
     from rightreasons.report import page
 
-    _refuse_twice(folders)
     versions = compare.sides(*folders)
     if len(versions) == 2:
         one, other = versions
