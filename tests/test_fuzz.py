@@ -170,7 +170,7 @@ def test_a_table_of_any_header_and_cells_is_read_or_refused(tmp_path):
 
 
 def test_no_request_ends_in_an_error_of_the_server(tmp_path, monkeypatch):
-    saved(some(), tmp_path / "audit")
+    saved(tmp_path / "audit", some())
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "plan.json").write_text(json.dumps(plan_of("study", ["u0"])))
     seen: list[BaseException | None] = []
