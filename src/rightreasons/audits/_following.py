@@ -71,20 +71,22 @@ def pull_of(
     rng: np.random.Generator,
     B: int,
     level: float = 0.95,
+    by_halves: bool = False,
 ) -> Pull:
     """The pull with its bootstrap interval, by subject where subjects are known.
 
     Which label a value stands for is given, or learnt as in `groups`; where the training rows show none, the audit rows say in
-    which direction to look, and the test rows whether there is anything. Without audit rows each half of the test rows says
-    it for the other.
+    which direction to look, and the test rows whether there is anything. Without audit rows it is undefined, or each half of the
+    test rows says it for the other: that sees less, so only the audit `pull` asks for it and no other audit's call waits for it.
     """
     test, a = rows_with_values(evidence, attribute)
     rows = test.decisions
     pi, source = alignment_of(evidence, a, aligned)
     if not pi and aligned is None:
-        if "audit" not in evidence.cohorts or "logits" not in evidence.on("audit"):
+        if "audit" in evidence.cohorts and "logits" in evidence.on("audit"):
+            pi, source = direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
+        elif by_halves:
             return _crossed_pull(test, a, rng=rng, B=B, level=level)
-        pi, source = direction_to_look(evidence, a.name), f"{source}: direction from the audit rows"
     sample = resamples(len(rows.label), rng=rng, B=B, subject=rows.cohort.subject)
     measured = pull_interval(rows.label, rows.probability, a.values, pi, sample, level, NO_SIDES if pi else source)
     return Pull(measured, rows, a, pi, source, sample, test.missing)

@@ -107,7 +107,7 @@ def measure(
     B : resamples, of subjects where they are known
     permutations : of the attribute within the label
     """
-    pull = pull_of(evidence, attribute, aligned, rng=rng, B=B, level=level)
+    pull = pull_of(evidence, attribute, aligned, rng=rng, B=B, level=level, by_halves=True)
     p, no_p = permutation_p(pull, permutations, rng)
     return Measurement(
         model=evidence.card.name,
