@@ -6,10 +6,13 @@ none may change; `{out}` for the folder that the case may write to.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -796,5 +799,203 @@ def readers() -> Iterator[Bad]:
     yield Bad("demo: --out that is a file", "demo --out taken", ("taken", "is a file"), {"taken": ""}, torch=True)
 
 
+def clumsy_predictions() -> Iterator[Bad]:
+    """Tables of predictions of which a part is right."""
+    n = 24
+    ids, y = [f"r{i}" for i in range(n)], [i % 2 for i in range(n)]
+    sex, p = ["f", "m", "m"] * (n // 3), [round(0.1 + 0.03 * i, 3) for i in range(n)]
+    table = "audit --predictions t.csv --label y --attribute sex --id id --out {out}"
+    whole = cells(id=ids, y=y, sex=sex, p=p)
+    splits = {"split": ["train", "test", "test"] * (n // 3)}
+    cases: dict[str, tuple[str | bytes, str, tuple[str, ...]]] = {
+        "NaN as a probability": (cells(id=ids, y=y, sex=sex, p=["nan", *p[1:]]), "", ("row 1", "nan")),
+        "a probability that overflows": (cells(id=ids, y=y, sex=sex, p=[*p[1:], "1e400"]), "", ("row 24",)),
+        "negative probabilities": (cells(id=ids, y=y, sex=sex, p=[-v for v in p]), "", ("between 0 and 1", "24")),
+        "probabilities from 0 to 100": (cells(id=ids, y=y, sex=sex, p=[100 * v for v in p]), "", ("between 0 and 1",)),
+        "one label alone": (cells(id=ids, y=[1] * n, sex=sex, p=p), "", ("two classes",)),
+        "no label at all": (cells(id=ids, y=[""] * n, sex=sex, p=p), "", ("two classes",)),
+        "probabilities of other classes": (cells(id=ids, y=y, sex=sex, p_a=p, p_b=p), "", ("p_0, p_1", "p_a")),
+        "a class without a probability": (cells(id=ids, y=[i % 3 for i in range(n)], sex=sex, p_0=p, p_1=p), "", ("p_2",)),
+        "rows in no split": (cells(id=ids, y=y, sex=sex, p=p, split=["", "test"] * (n // 2)), "--split split", ("row 1", "in no split")),
+        "all rows in train": (cells(id=ids, y=y, sex=sex, p=p, split=["train"] * n), "--split split", ("'test'", "train")),
+        "a split in capitals": (cells(id=ids, y=y, sex=sex, p=p, split=["Test"] * n), "--split split", ("'test'", "Test")),
+        "an id in two splits": (cells(id=["r1", *ids[1:]], y=y, sex=sex, p=p, **splits), "--split split", ("r1", "row 2")),
+        "a subject in two splits of predictions": (
+            cells(id=ids, y=y, sex=sex, p=p, s=[i // 3 for i in range(n)], **splits), "--split split --subject s", ("subject '0'",),
+        ),
+        "ids that differ in spaces": (cells(id=["r1 ", " r1", *ids[2:]], y=y, sex=sex, p=p), "", ("r1", "row 2")),
+        "the label as an attribute": (whole, "--attribute y", ("'y'", "--label", "--attribute")),
+        "a quote that is never closed": (whole.replace("r5,", '"r5,'), "", ("t.csv",)),
+        "a zero byte in a cell": (whole.replace("r5,", "r\0005,"), "", ("t.csv", "UTF-8")),
+        "line ends of an old Mac": (whole.replace("\n", "\r").encode(), "", ("t.csv",)),
+        "a column of adjudicated labels beside predictions": (whole, "--truth y", ("--truth",)),
+        "B in exponents": (whole, "--set groups.B=1e3", ("B", "whole number")),
+        "B that is NaN": (whole, "--set groups.B=nan", ("B", "whole number")),
+    }  # fmt: skip
+    for name, (content, more, says) in cases.items():
+        yield Bad(name, f"{table} {more}", says, {"t.csv": content})
+
+
+def _array(dtype: str, *shape: int, value: float = 0) -> bytes:
+    found = io.BytesIO()
+    np.save(found, np.full(shape, value, dtype=dtype), allow_pickle=True)
+    return found.getvalue()
+
+
+def clumsy_images() -> Iterator[Bad]:
+    """One image of a table is none."""
+    images: dict[str, tuple[str, bytes | str | None, str]] = {
+        "empty": ("x.png", b"", "x.png"),
+        "a text": ("x.png", "no image", "x.png"),
+        "half a PNG": ("x.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x10", "x.png"),
+        "an SVG": ("x.svg", "<svg/>", "x.svg"),
+        "a folder": ("sub", None, "sub"),
+        "a web address": ("http://x.invalid/y.png", None, "http://x.invalid/y.png"),
+        "of seven channels": ("x.npy", _array("uint8", 16, 16, 7), "7 channels"),
+        "of floats that are no shares": ("x.npy", _array("float32", 16, 16, 3, value=300), "expected [0, 1]"),
+        "of negative floats": ("x.npy", _array("float32", 16, 16, 3, value=-0.5), "expected [0, 1]"),
+        "of NaN": ("x.npy", _array("float32", 16, 16, 3, value=float("nan")), "nan"),
+        "of Python objects": ("x.npy", _array("object", 16, 16), "x.npy"),
+        "another file of this machine": ("/etc/hostname", None, "/etc/hostname"),
+    }
+    for name, (file, content, word) in images.items():
+        rows = "".join(f"{{data}}/{i}.png,{i % 2},{'fm'[i // 2 % 2]},{('audit', 'test')[i // 4 % 2]}\n" for i in range(1, 16))
+        files = {"t.csv": f"image,y,sex,split\n{file},0,f,test\n{rows}", "sub/x": ""}
+        if content is not None:
+            files[file] = content  # type: ignore[assignment]
+        for command, status in (("audit", 2), ("check", 1)):
+            given = f"{NETWORK} {COLUMNS}" + (" --audits groups --out {out}" if command == "audit" else "")
+            yield Bad(f"{command}: an image that is {name}", f"{command} t.csv {given}", (word,), dict(files), status, torch=True)
+
+
+EVIL = "from pathlib import Path\nPath('executed').write_text('x')\n\n\ndef net(**settings):\n    return None\n"
+
+
+def clumsy_networks() -> Iterator[Bad]:
+    """Commands that run a network: other code, repairs, adjudicated labels, one column in two parts."""
+    table = f"{{data}}/data.csv {COLUMNS}"
+    whole = f"{table} {NETWORK}"
+    study = {"study.toml": BROUGHT}
+    cases: dict[str, tuple[str, tuple[str, ...], dict[str, str | bytes]]] = {
+        "audit: code of one's own": (f"audit {table} --model evil:net --out {{out}}", ("--trust evil",), {}),
+        "check: code of one's own": (f"check {table} --model evil:net", ("--trust evil",), {}),
+        "check: fitting code of one's own": (f"check {table} --model evil:net --fit-preprocessing", ("--trust evil",), {}),
+        "extract: code of one's own": (f"extract {table} --model evil:net --out {{out}}", ("--trust evil",), {}),
+        "train: code of one's own": (f"train {table} --model evil:net --out {{out}}", ("--trust evil",), {}),
+        "train: an augmentation of one's own": (f"train {whole} --augment evil:f --out {{out}}", ("--trust evil",), {}),
+        "mitigate: code of one's own": (f"mitigate dfr {table} --model evil:net --out {{out}}", ("--trust evil",), {}),
+        "mitigate auto: code of one's own": (f"mitigate auto {table} --model evil:net --out {{out}}", ("--trust evil",), {}),
+        "mitigate: an augmentation of one's own": (
+            f"mitigate erm {whole} --set start=fresh --set augment=evil:f --out {{out}}", ("--trust evil",), {},
+        ),
+        "mitigate: a method of one's own": (f"mitigate evil.net {whole} --out {{out}}", ("--trust evil.net",), {}),
+        "audit: an audit of one's own": (f"audit {whole} --audits evil.net --out {{out}}", ("--trust evil.net",), {}),
+        "audit: maps of one's own": (f"audit {whole} --audits focus --set focus.maps=maps@evil.f --out {{out}}", ("--trust evil.f",), {}),
+        "trusting a function": (f"check {table} --model evil:net --trust evil:net", ("name of a module",), {}),
+        "trusting a path": (f"check {table} --model evil:net --trust ./evil.py", ("name of a module",), {}),
+        "trusting another module": (f"check {table} --model evil:net --trust evi", ("--trust evil ",), {}),
+        "mitigate auto with a setting": (f"mitigate auto {whole} --set epochs=3 --out {{out}}", ("--set",), {}),
+        "mitigate auto with a baseline": (f"mitigate auto {whole} --baseline {{data}}/model --out {{out}}", ("--baseline",), {}),
+        "mitigate auto without a model": (f"mitigate auto {table} --out {{out}}", ("--model",), {}),
+        "mitigate auto without an attribute": (
+            f"mitigate auto {{data}}/data.csv --label y --split split {NETWORK} --out {{out}}", ("--attribute",), {},
+        ),
+        "mitigate auto without rows to train on": (
+            f"mitigate auto t.csv --label y --attribute sex --split s {NETWORK} --out {{out}}", ("split 'val'",),
+            {"t.csv": "image,y,sex,s\n" + "".join(f"{{data}}/{i}.png,{i % 2},{'fm'[i // 2 % 2]},test\n" for i in range(24))},
+        ),
+        "mitigate auto without rows to report on": (
+            f"mitigate auto t.csv --label y --attribute sex --split s {NETWORK} --out {{out}}", ("'test'", "train"),
+            {"t.csv": "image,y,sex,s\n" + "".join(f"{{data}}/{i}.png,{i % 2},{'fm'[i // 2 % 2]},train\n" for i in range(24))},
+        ),
+        "mitigate: --train with a method": (f"mitigate dfr {whole} --train --out {{out}}", ("--train",), {}),
+        "mitigate: an attribute that is not there": (
+            f"mitigate auto {{data}}/data.csv --label y --attribute age --split split {NETWORK} --out {{out}}", ("age",), {},
+        ),
+        "adjudicated labels that are not there": (f"audit {whole} --truth seen --out {{out}}", ("--truth 'seen'", "no column"), {}),
+        "adjudicated labels that are none": (f"audit {whole} --truth sex --out {{out}}", ("--truth 'sex'", "f, m", "0, 1"), {}),
+        "adjudicated labels that are the label": (f"audit {whole} --truth y --out {{out}}", ("--truth 'y'", "label itself"), {}),
+        "adjudicated labels that no audit reads": (
+            f"audit t.csv {COLUMNS} {NETWORK} --truth seen --audits groups --out {{out}}", ("--truth 'seen'", "excess"),
+            {"t.csv": "image,y,sex,split,seen\n" + "".join(f"{{data}}/{i}.png,{i % 2},f,test,{i % 2}\n" for i in range(24))},
+        ),
+        "the label as an attribute of images": (f"audit {whole} --attribute y --out {{out}}", ("'y'", "--label", "--attribute"), {}),
+        "images as their own twins": (f"audit {whole} --twin image --out {{out}}", ("'image'", "--twin"), {}),
+        "a crop of next to nothing": (f"audit {whole} --crop 0.001 --out {{out}}", ("--crop", "0.05"), {}),
+        "a size of no end": (f"audit {whole} --size 1e400 --out {{out}}", ("--size",), {}),
+        "a learning rate of no end": (f"train {whole} --lr inf --out {{out}}", ("--lr",), {}),
+        "a learning rate that is NaN": (f"train {whole} --lr nan --out {{out}}", ("--lr",), {}),
+        "the label as a target": (f"train {whole} --target y --out {{out}}", ("y",), {}),
+        "check: a label beside a study": ("check study.toml --label y", ("--label",), study),
+        "check: a model beside a study": ("check study.toml --model {data}/model", ("--model",), study),
+        "check: fitting without a model": (f"check {table} --fit-preprocessing", ("--model", "--checkpoint"), {}),
+        "check: a study that trusts itself": ("check study.toml", ("trust",), {"study.toml": with_line(BROUGHT, "", 'trust = ["evil"]')}),
+    }  # fmt: skip
+    for name, (command, says, files) in cases.items():
+        yield Bad(name, command, says, {"evil.py": EVIL, "pyarrow.py": EVIL, **files}, torch=True)
+    audits = {
+        "a level in percent": ("groups", 'level = "95%"', ("level",)),
+        "resamples in words": ("groups", 'B = "many"', ("B",)),
+        "a date for resamples": ("groups", "B = 2020-01-01", ("B",)),
+        "a table in a table": ("groups.x", "B = 50", ("'x'",)),
+        "a cohort": ("groups", 'cohort = "val"', ("cohort",)),
+        "its own seed": ("groups", "seed = 5", ("seed",)),
+        "its own generator": ("groups", "rng = 5", ("rng",)),
+        "the label for an attribute": ("groups", 'attribute = "y"', ("'y'",)),
+        "two attributes": ("groups", 'attribute = ["sex"]', ("attribute",)),
+        "a list for what goes with a label": ("pull", "aligned = [0, 1]", ("aligned",)),
+        "folds": ("probes", "folds = 1", ("folds",)),
+        "no name": ('""', "B = 50", ("''",)),
+        "the name of a module": ('"os.path"', "B = 50", ("--trust os.path",)),
+        "the method of a module": ("x", 'method = "os.path"', ("--trust os.path",)),
+    }
+    for name, (audit, line, words) in audits.items():
+        text = f"{BROUGHT}\n[audits.{audit}]\n{line}\n".replace("[audits.groups]\n\n[audits.groups]", "[audits.groups]")
+        yield Bad(f"an audit of a study with {name}", "audit study.toml --out {out}", words, {"study.toml": text}, torch=True)
+
+
+def clumsy_readers() -> Iterator[Bad]:
+    """Folders of findings, seals and policies."""
+    key = {"short": "secret", "sub/x": "", "model/model.json": "{}", "model/plan.json": "{}"}
+    policies = {
+        "bounds that cross": ("[[thresholds]]\nestimate = 'x'\nat_least = 0.9\nat_most = 0.1", "no number can keep"),
+        "a bound of no end": ("[[thresholds]]\nestimate = 'x'\nat_least = inf", "at_least"),
+        "a bound that is true": ("[[thresholds]]\nestimate = 'x'\nat_least = true", "at_least"),
+        "a date": ("[[accepted]]\nverdict = 'shortcut'\nreason = 'x'\nuntil = 2020-01-01", "until"),
+        "a verdict of its own": ("[[accepted]]\nverdict = 'guilty'\nreason = 'x'", "guilty"),
+        "an empty reason": ("[[accepted]]\nverdict = 'shortcut'\nreason = ''", "reason"),
+        "words for a choice": ('allow_inconclusive = "yes"', "allow_inconclusive"),
+        "trust": ('trust = ["os"]', "trust"),
+    }
+    for name, (text, word) in policies.items():
+        yield Bad(f"gate: a policy with {name}", "gate {data}/audit --policy p.toml", (word,), {"p.toml": text})
+    for name, (command, *says) in {
+        "seal: a folder that is not there": ("seal none", "none"),
+        "seal: a file": ("seal short", "short", "not a folder"),
+        "seal: a folder without files": ("seal {out}", "not a folder"),
+        "seal: a key that is not there": ("seal sub --key none", "no key at none"),
+        "seal: a key of six bytes": ("seal sub --key short", "6 bytes"),
+        "seal: a folder as a key": ("seal sub --key sub", "sub", "folder"),
+        "verify: a file": ("verify short", "short is a file"),
+        "verify: a key that is not there": ("verify sub --key none", "no key at none"),
+        "verify: a folder that nobody sealed": ("verify sub", "seal.json", "rightreasons seal"),
+        "verify: a saved model": ("verify model", "saved model"),
+        "verify: trusting a function": ("verify sub --trust os:system", "name of a module"),
+        "export: into the folder of the findings": ("export {data}/audit --to {data}/audit", "choose another"),
+        "export: into the findings": ("export {data}/audit --to {data}/audit/findings", "choose another"),
+        "export: a kind in capitals": ("export {data}/audit --to {out} --only JSON", "json"),
+        "export: a finding": ("export {data}/audit/findings/groups.json --to {out}", "folder"),
+        "report: a folder twice": ("report {data}/audit {data}/audit/. --out {out}/r.html", "given twice"),
+        "report: a sheet as a finding": ("report {data}/audit/concluded.json --out {out}/r.html", "concluded.json"),
+        "report: --compare with a table": ("report --compare {data}/audit {data}/p.csv --out {out}/r.html", "p.csv"),
+        "report: --compare with a saved model": ("report --compare {data}/audit model --out {out}/r.html", "model.json"),
+        "gate: a saved model": ("gate model", "model.json"),
+        "gate: a table": ("gate {data}/p.csv", "p.csv"),
+        "serve: a port that is a fraction": ("serve . --port 80.5", "--port"),
+    }.items():  # fmt: skip
+        yield Bad(name, command, tuple(says), key)
+
+
 def every() -> list[Bad]:
-    return [*predictions(), *tables_of_studies(), *studies(), *networks(), *readers()]
+    old = [*predictions(), *tables_of_studies(), *studies(), *networks(), *readers()]
+    return [*old, *clumsy_predictions(), *clumsy_images(), *clumsy_networks(), *clumsy_readers()]

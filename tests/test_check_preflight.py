@@ -101,6 +101,15 @@ def test_few_rows_cannot_say_that_a_model_works() -> None:
     assert answers(label[:6], logits[:6]) is None
 
 
+def test_too_few_rows_do_not_say_that_a_model_fails() -> None:
+    label, logits = drawn(128, 0.58, 4)
+    told = card(label[:8], logits[:8], label[:8])
+    assert told.state == "few" and "does not work" not in told.sentence
+    assert told.sentence.startswith("It cannot be told whether the model works on these rows. Of 8 rows too few")
+    said = guarded(finding("no evidence"), told)
+    assert said.verdict == "inconclusive" and "cannot be told" in said.sentence
+
+
 def test_rows_without_labels_or_with_broken_logits_are_left_out() -> None:
     label, logits = drawn(200, 0.9, 0)
     label[:20], logits[20:40] = -1, np.nan
@@ -207,3 +216,20 @@ def test_a_card_survives_its_own_json() -> None:
     label, logits = drawn(100, 0.9, 0)
     told = card(label, logits, label)
     assert Preflight.model_validate_json(told.model_dump_json()) == told
+
+
+def test_long_ids_are_compared_to_the_last_digit() -> None:
+    label, logits = drawn(60, 0.9, 0)
+    for first in (10**13, 2**53, 10**30):
+        rows = Cohort.from_columns(
+            {"id": [str(first + k) for k in range(60)], "y": label, "cue": label[::-1]}, label="y", attribute="cue", id="id"
+        )
+        assert preflight(label, logits, rows, (0, 1), ABOUT).warnings == ()
+
+
+def test_subjects_in_two_spellings_are_said() -> None:
+    label, logits = drawn(60, 0.9, 0)
+    names = [f"{'pP'[k % 2]}{k // 2}" for k in range(60)]
+    rows = Cohort.from_columns({"id": [f"r{k}" for k in range(60)], "y": label, "s": names}, label="y", id="id", subject="s")
+    (warning,) = preflight(label, logits, rows, (0, 1), ABOUT).warnings
+    assert "60 subjects look like others in another spelling" in warning

@@ -76,6 +76,14 @@ def test_commands_share_the_options_of_table_and_model(run, command):
         assert option in out
 
 
+@pytest.mark.parametrize("command", ["audit", "mitigate", "sweep"])
+def test_help_is_ordered_by_topic(run, command):
+    out = run(command, "--help")[1]
+    topics = [line.removesuffix(":") for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert topics[0] == "Arguments" and topics[-1] == "Options" and len(topics) == len(set(topics)) >= 3
+    assert out.rpartition("Options:")[2].count("--") <= 6, "an option of the command stands in no topic"
+
+
 def test_the_version_is_printed(run):
     assert run("version")[1].strip() == __import__("rightreasons").__version__
 

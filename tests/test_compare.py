@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rightreasons.cli import app
-from rightreasons.compare import Side, compare, difference, lead, matched, sides
+from rightreasons.compare import Side, compare, difference, first, lead, matched, sides
 from rightreasons.errors import DataError
 from rightreasons.evidence import Evidence
 from rightreasons.findings import Finding, not_run
@@ -193,4 +193,7 @@ def test_a_page_of_a_comparison_has_its_lead_in_place_of_a_verdict() -> None:
     shown = page.render(found, title="t", lead=lead(found))
     assert "Both sides give the same verdict, 1 in all." in shown
     assert "It is undecided" not in shown
+    side_by_side = page.render(found, title="t", lead=lead(found), first=first(found))
+    assert side_by_side.index("Verdicts and first estimates") < side_by_side.index("All findings</h2>")
+    assert [table.title for table in first(found)] == ["Verdicts and first estimates"]
     assert all(isinstance(f, Finding) for f in found)

@@ -442,3 +442,37 @@ def test_in_memory_an_array_whose_name_begins_like_another_counts_its_own_chunks
     assert "logits" in evidence.arrays("test")
     evidence.put("test", "features@border(draw=0)", evidence["features"])
     assert "features@border(draw=0)" in evidence.arrays("test")
+
+
+def test_scores_of_other_names_and_decisions_are_predictions(tmp_path):
+    p = [0.1, 0.8, 0.4, 0.9]
+    usual = Evidence.from_predictions(predictions(tmp_path, p=p), attribute="sex")["logits"]
+    for columns, score in (
+        ({"risk": p}, "risk"), ({"risk": p}, "risk=1"), ({"none": 1 - np.array(p)}, "none=0"),
+        ({"prob_0": 1 - np.array(p), "prob_1": p}, ["prob_0", "prob_1"]),
+    ):  # fmt: skip
+        found = Evidence.from_predictions(predictions(tmp_path, **columns), attribute="sex", score=score)["logits"]
+        assert np.allclose(found, usual)
+    decided = Evidence.from_predictions(predictions(tmp_path, called=[0, 1, 0, 1]), attribute="sex", prediction="called")
+    assert decided["logits"].argmax(axis=1).tolist() == [0, 1, 0, 1]
+    for wrong, said in (
+        ({"score": "rsk"}, "no column 'rsk'"),
+        ({"score": "risk=7"}, "'7' is no label"),
+        ({"prediction": "risk"}, "row 1"),
+    ):
+        with pytest.raises(DataError, match=said):
+            Evidence.from_predictions(predictions(tmp_path, risk=p), **wrong)
+    with pytest.raises(SettingError, match="not both"):
+        Evidence.from_predictions(predictions(tmp_path, risk=p), score="risk", prediction="risk")
+
+
+def test_features_join_predictions_whose_rows_are_then_halved(tmp_path):
+    n = 40
+    columns = {"id": [f"r{i}" for i in range(n)], "label": [0, 1] * (n // 2), "p": np.linspace(0.1, 0.9, n)}
+    pd.DataFrame(columns).to_csv(tmp_path / "many.csv", index=False)
+    features = np.arange(2.0 * n).reshape(n, 2)
+    evidence = Evidence.from_predictions(tmp_path / "many.csv", id="id", features=features, rng=np.random.default_rng(0))
+    assert set(evidence.cohorts) == {"audit", "test"} and len(evidence.on("audit")) == len(evidence.on("test")) == n // 2
+    for part in ("audit", "test"):
+        rows = [int(name[1:]) for name in evidence.on(part).cohort.id]
+        assert np.array_equal(evidence.on(part)["features"], features[rows])

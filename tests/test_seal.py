@@ -157,3 +157,22 @@ def test_a_key_too_short_to_be_secret_is_refused(folder, tmp_path):
     (tmp_path / "key").write_bytes(b"secret\n")
     with pytest.raises(SettingError, match="7 bytes, and at least 16"):
         sign(folder, tmp_path / "key")
+
+
+def test_a_key_that_cannot_be_read_leaves_the_seal_and_its_signature_alone(folder, tmp_path, monkeypatch):
+    from rightreasons import cli
+
+    (tmp_path / "key").write_bytes(b"k" * 32)
+    sign(folder, tmp_path / "key")
+    before = {name: (folder / name).read_bytes() for name in (SEAL, MAC)}
+    monkeypatch.setattr("sys.argv", ["rightreasons", "seal", str(folder), "--key", str(tmp_path / "none")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert before == {name: (folder / name).read_bytes() for name in (SEAL, MAC)}
+
+
+def test_a_folder_without_files_is_not_sealed(tmp_path):
+    with pytest.raises(DataError, match="no files to seal"):
+        seal(tmp_path)
+    assert not (tmp_path / SEAL).exists()

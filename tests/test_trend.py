@@ -118,7 +118,9 @@ def test_the_command_writes_the_page_of_all_versions(tmp_path: Path) -> None:
 
 def test_a_trend_has_no_verdict_of_its_own_on_the_page() -> None:
     found = trend.trend(three())
-    assert "Verdict:" not in page.render(found, title="t", lead=trend.lead(found))
+    shown = page.render(found, title="t", lead=trend.lead(found), first=trend.first(found))
+    assert "Verdict:" not in shown
+    assert shown.index("Effect by version") < shown.index("All findings</h2>")
 
 
 def test_evidence_alone_has_no_page_of_versions(tmp_path: Path) -> None:

@@ -692,11 +692,16 @@ def mitigate(
     ],
     manifest: Manifest,
     out: Out = Path("rightreasons-mitigated"),
-    settings: Annotated[list[str] | None, typer.Option("--set", help="setting=value of the method; repeat")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="setting=value of the method; repeat", rich_help_panel=ASKED)
+    ] = None,
     baseline: Baseline = None,
     attribute_model: AttributeModel = None,
     train: Annotated[
-        bool, typer.Option(help="with auto: also try methods that train anew, which takes as long as training")
+        bool,
+        typer.Option(
+            help="with auto: also try methods that train anew, which takes as long as training", rich_help_panel=TRAINED
+        ),
     ] = False,
     seed: Seed = 0,
     **shared: Any,
@@ -708,7 +713,7 @@ def mitigate(
     from rightreasons.stats.resampling import task_rng
     from rightreasons.study.folder import save_findings
     from rightreasons.study.preflight import lines as preflight_lines
-    from rightreasons.study.repair import before_and_after, sheet_of_repair
+    from rightreasons.study.repair import before_and_after, look_before, sheet_of_repair
 
     if method == "auto":
         if settings or baseline or attribute_model:
@@ -729,6 +734,7 @@ def mitigate(
             raise SettingError(f"{method} compares with a {role} model: give {option} FOLDER, as train writes it")
     old = _classifier(shared)
     cohort = _cohort(manifest, shared).with_roles(rng=task_rng(seed, "roles of the splits"), trains=True)
+    look = look_before(old, cohort, _where(shared), _line)
     opened = {role: [_classifier({"model": str(folder)}) for folder in references[role]] for role in roles}
     place = {"folder": out / "model", **_where(shared)}
     known = families.settings_of(families.member("mitigations", method).mitigate)
@@ -739,7 +745,7 @@ def mitigate(
     new.save(out / "model")
     findings = before_and_after(old, new, cohort, out, seed=seed, extraction=_where(shared))
     save_findings(findings, out)
-    sheet = sheet_of_repair(out)
+    sheet = sheet_of_repair(out, look)
     sheet.save(out)
     for card in sheet.preflight:
         _line(preflight_lines(card)[0])
@@ -756,12 +762,16 @@ def _mitigate_auto(manifest: Path, out: Path, train: bool, seed: int, shared: di
     from rightreasons.seal import seal as sealed
     from rightreasons.stats.resampling import task_rng
     from rightreasons.study.folder import save_findings
+    from rightreasons.study.preflight import lines as preflight_lines
     from rightreasons.study.recommend import finding_of, recommend
-    from rightreasons.study.repair import before_and_after
+    from rightreasons.study.repair import before_and_after, look_before, sheet_of_repair
 
     old = _classifier(shared)
     cohort = _cohort(manifest, shared).with_roles(rng=task_rng(seed, "roles of the splits"), trains=True)
+    if not cohort.attributes:
+        raise SettingError("auto chooses by the groups of an attribute: give --attribute")
     place = _where(shared)
+    look = look_before(old, cohort, place, _line)
     found = recommend(old, cohort, out / "tried", train=train, seed=seed, where=place)
     before = str(old.card.get("name") or old.name)
     findings = [finding_of(found, before)]
@@ -770,7 +780,11 @@ def _mitigate_auto(manifest: Path, out: Path, train: bool, seed: int, shared: di
         best.model.save(out / "model")
         findings += before_and_after(old, best.model, cohort, out, seed=seed, extraction=place)
     save_findings(findings, out)
-    page = write(findings, out / "report.html", title=f"What helps {before}?", subtitle=f"{manifest}")
+    sheet = sheet_of_repair(out, look)
+    sheet.save(out)
+    for card in sheet.preflight:
+        _line(preflight_lines(card)[0])
+    page = write(findings, out / "report.html", title=f"What helps {before}?", subtitle=f"{manifest}", sheet=sheet)
     sealed(out, inputs=_files(table=manifest, checkpoint=shared.get("checkpoint")))
     _show(findings, page)
     if best is None:
@@ -795,6 +809,7 @@ def check(
 
     columns = columns_of(shared)
     if manifest.suffix == ".toml":
+        _refuse_beside_a_study([name for name, value in shared.items() if value not in (None, [])])
         manifest, columns, classifier = _studied(manifest)
     else:
         classifier = None if shared.get("model") is None else _classifier(shared)
@@ -835,6 +850,7 @@ def report(
         _show_changes(folders, out)
         return
     findings: list[Finding] = []
+    _refuse_twice(folders)
     for folder in folders:
         findings += [Finding.read(folder)] if folder.suffix == ".json" else Finding.read_all(folder)
     sheet = Sheet.read(folders[0]) if len(folders) == 1 else None
@@ -914,10 +930,15 @@ def serve(
 def sweep(
     study: Annotated[Path, typer.Argument(help="a study.toml, or the folder of a study")],
     out: Annotated[
-        Path | None, typer.Option(help="folder of the study (default: rightreasons-<name>)", callback=_writable)
+        Path | None,
+        typer.Option(help="folder of the study (default: rightreasons-<name>)", callback=_writable, rich_help_panel=RUNS),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing")] = False,
-    retry_failed: Annotated[bool, typer.Option(help="run units that failed in an earlier sweep once more")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the units and what each is missing; run nothing", rich_help_panel=ASKED)
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option(help="run units that failed in an earlier sweep once more", rich_help_panel=ASKED)
+    ] = True,
 ) -> None:
     """Train, extract and measure every unit of a study: does what is missing and nothing else, however it was ended before."""
     from rightreasons.study import sweep as driver
@@ -950,6 +971,8 @@ def verify(
     from rightreasons import seal as seals
     from rightreasons.study import checklist
 
+    if key is not None:
+        seals.refuse_weak_key(key)
     study = _study_of_runs(folder)
     gaps = [] if study is None else checklist.verify(study)
     is_sealed = seals.is_sealed(folder)
@@ -977,6 +1000,8 @@ def seal(
     """Hash every file of a folder anew, after a change that was meant; with --key, also write who made the seal had the key."""
     from rightreasons import seal as seals
 
+    if key is not None:
+        seals.refuse_weak_key(key)
     made = seals.seal(folder)
     console.print(f"{len(made.files)} files are sealed in {folder / seals.SEAL}; the results are {made.digest}", markup=False)
     if key is not None:
@@ -1007,6 +1032,8 @@ def _study_of_runs(folder: Path) -> Study | None:
 
     if not (folder / "plan.json").is_file():
         return None
+    if (folder / "model.json").is_file():
+        raise SettingError(f"{folder} is a saved model, and has no seal: audit it, and verify the folder of the audit")
     study = Study.open(folder)
     return None if study.plan.brought else study
 
@@ -1069,10 +1096,9 @@ def _studied(source: Path) -> tuple[Path, dict[str, Any], Classifier | None]:
     if file.data is None or file.data.manifest is None:
         raise SettingError(f"{source} names no manifest in [data]: there is no table to check")
     manifest, columns = Path(file.data.manifest), file.data.keywords
-    table = file.model or next(iter(file.architectures.values()))
-    if table.model is None or (file.model is None and "checkpoint" not in table.keywords):
+    if file.model is None or file.model.model is None:
         return manifest, columns, None  # networks that are still to be trained have nothing to check
-    return manifest, columns, opened_or_loaded(table.model, table.keywords)
+    return manifest, columns, opened_or_loaded(file.model.model, file.model.keywords)
 
 
 def _files(**given: Path | None) -> dict[str, Path]:
@@ -1184,6 +1210,14 @@ def _value(text: str) -> Any:
     return text
 
 
+def _refuse_twice(given: Sequence[Path]) -> None:
+    """A folder that is named twice would count twice."""
+    seen: dict[Path, Path] = {}
+    for path in given:
+        if seen.setdefault(path.resolve(), path) is not path:
+            raise SettingError(f"{path} is given twice: name it once")
+
+
 def _show_changes(folders: Sequence[Path], out: Path) -> None:
     from rightreasons import compare, trend
     from rightreasons.report import page
@@ -1192,11 +1226,13 @@ def _show_changes(folders: Sequence[Path], out: Path) -> None:
     if len(versions) == 2:
         one, other = versions
         found = compare.compare(one, other)
-        title, said = f"{one.name} → {other.name}: what changed", compare.lead(found)
+        title = f"{one.name} → {other.name}: what changed"
+        said, shown = compare.lead(found), compare.first(found)
     else:
         found = trend.trend(versions)
-        title, said = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions", trend.lead(found)
-    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said)
+        title = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions"
+        said, shown = trend.lead(found), trend.first(found)
+    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said, first=shown)
     for finding in found:
         console.print(escape(finding.one_line()))
     console.print(f"\nthe page is {escape(str(path))}")

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from rightreasons import remedy
@@ -70,6 +71,13 @@ def sides(*paths: str | os.PathLike[str]) -> tuple[Side, ...]:
         shared += 1
     names = ["/".join(parts[shared:]).removesuffix(Finding.SUFFIX) or parts[-1] for parts in told]
     return tuple(Side.read(path, name) for path, name in zip(paths, names, strict=True))
+
+
+def first(findings: Sequence[Finding]) -> list[Exhibit]:
+    """What the page shows first: both sides next to each other, their verdicts and, where rows were paired, how well they do."""
+    shown = [f.exhibits[:1] for f in findings if f.name == OVERVIEW]
+    shown += [f.exhibits[:1] for f in findings if f.audit == "remedy"][:1]
+    return list(chain.from_iterable(shown))
 
 
 @dataclass(frozen=True)
@@ -237,7 +245,7 @@ def _difference(before: Finding, after: Finding, names: tuple[str, str]) -> Find
         "question": before.question,
         "row": before.row,
         "attribute": before.attribute,
-        "cohort": before.cohort if before.cohort == after.cohort else f"{before.cohort}, {after.cohort}",
+        "cohort": ", ".join(dict.fromkeys(filter(None, (before.cohort, after.cohort)))),
         "model": " and ".join(names),
         "n_rows": before.n_rows if before.n_rows == after.n_rows else None,
     }

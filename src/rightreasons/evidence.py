@@ -259,6 +259,10 @@ class Evidence:
         rng : halves them
         """
         cohort = Cohort.read(path, **{"image": None, **columns})
+        if cohort.splits is not None and (lost := np.flatnonzero(cohort.splits == "")).size:
+            raise DataError(
+                f"{path}, row {lost[0] + 1}: in no split ({lost.size} such rows): name one, or leave the row out of the table"
+            )
         if score is not None and prediction is not None:
             raise SettingError("give score= or prediction=, not both: probabilities say what is decided")
         if prediction is not None:

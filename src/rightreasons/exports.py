@@ -77,6 +77,10 @@ def export(folder: str | os.PathLike[str], to: str | os.PathLike[str], *, kinds:
             raise SettingError(f"cannot export as {kind!r}; {suggest(kind, KINDS)}")
     source = _Source(Path(folder), tuple(Finding.read_all(Path(folder))))
     target = Path(to)
+    if target.resolve() in (Path(folder).resolve(), (Path(folder) / "findings").resolve()):
+        raise SettingError(
+            f"{target} is where the findings are, and copies beside them would be read as findings: choose another"
+        )
     done = Exported()
     for kind in kinds or KINDS:
         try:

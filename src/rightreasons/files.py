@@ -62,10 +62,12 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """A whole file; a pipe or a device of that name is refused, because reading it may never end."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  a pipe would wait for somebody who writes
-        mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            raise DataError(f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'pipe or a device'} and not a file")
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for somebody who writes
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise DataError(f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'pipe or a device'} and not a file")
+    with open(handle, "rb") as file:  # noqa: PTH123  Path has no open() of a handle
         return file.read()
 
 
@@ -103,7 +105,8 @@ def as_folder(path: str | os.PathLike[str]) -> Path:
                 )
             return target
         if place.exists() or place.is_symlink():
-            raise SettingError(f"nothing can be written to {target}: {place} is a file; choose another folder")
+            what = "is a file" if place.exists() else "is a link that leads nowhere"
+            raise SettingError(f"nothing can be written to {target}: {place} {what}; choose another folder")
     return target
 
 

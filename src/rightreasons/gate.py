@@ -71,8 +71,10 @@ class Threshold(_Which):
         if self.at_least is None and self.at_most is None:
             raise ValueError("a threshold needs at_least or at_most")
         for name, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
-            if bound is not None and math.isnan(bound):
-                raise ValueError(f"{name} is nan, which no number can keep: give a number")
+            if bound is not None and not math.isfinite(bound):
+                raise ValueError(f"{name} is {bound}, which says nothing: give a number")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}, which no number can keep")
         return self
 
 

@@ -25,7 +25,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rightreasons.errors import DataError, SettingError
-from rightreasons.files import write
+from rightreasons.files import read_bytes, write
 from rightreasons.progress import track
 from rightreasons.stored import known_format
 
@@ -115,7 +115,10 @@ def seal(folder: str | os.PathLike[str], *, inputs: Mapping[str, str | os.PathLi
         known = read(place).inputs if (place / SEAL).is_file() else {}
     else:
         known = {what: Input(path=str(Path(file).absolute()), sha256=_hash(Path(file))) for what, file in inputs.items()}
-    return _write(place, _hashes(place), known)
+    hashes = _hashes(place)
+    if not hashes:
+        raise DataError(f"{place} has no files to seal: name the folder that audit, sweep or mitigate wrote")
+    return _write(place, hashes, known)
 
 
 def renew(folder: str | os.PathLike[str], names: Iterable[str]) -> Seal:
@@ -153,8 +156,10 @@ def is_sealed(folder: str | os.PathLike[str]) -> bool:
 def read(folder: str | os.PathLike[str]) -> Seal:
     """The seal of a folder."""
     file = Path(folder) / SEAL
+    if Path(folder).is_file():
+        raise DataError(f"{folder} is a file: name the folder that audit, sweep or mitigate wrote")
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_bytes(file))
         if isinstance(content, dict):
             known_format(content.get("format"), FORMAT, file)
         sealed = Seal.model_validate(content)
@@ -180,6 +185,11 @@ def sign(folder: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     return write(Path(folder) / MAC, _mac(Path(folder), Path(key)) + "\n")
 
 
+def refuse_weak_key(key: str | os.PathLike[str]) -> None:
+    """Refuse a key that is not there or too short, before anything is sealed."""
+    _secret(Path(key))
+
+
 def is_signed_with(folder: str | os.PathLike[str], key: str | os.PathLike[str]) -> bool:
     """Whether seal.hmac was made of this seal with this key."""
     file = Path(folder) / MAC
@@ -189,13 +199,19 @@ def is_signed_with(folder: str | os.PathLike[str], key: str | os.PathLike[str]) 
 
 
 def _mac(folder: Path, key: Path) -> str:
-    secret = key.read_bytes()
+    return hmac.new(_secret(key), (folder / SEAL).read_bytes(), hashlib.sha256).hexdigest()
+
+
+def _secret(key: Path) -> bytes:
+    if not key.exists():
+        raise SettingError(f"there is no key at {key}: make one, as with openssl rand -out {key} 32")
+    secret = read_bytes(key)
     if len(secret) < LEAST_KEY:
         raise SettingError(
             f"the key {key} has {len(secret)} bytes, and at least {LEAST_KEY} are needed: make one, as with "
             f"openssl rand -out {key} 32"
         )
-    return hmac.new(secret, (folder / SEAL).read_bytes(), hashlib.sha256).hexdigest()
+    return secret
 
 
 # ---- hashes --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ KEYWORDS = (
     "label", "attribute", "image", "id", "split", "subject", "case", "site", "box", "mask", "twin", "twin_attribute", "root",
     "mapping", "bins", "kinds", "missing", "model", "checkpoint", "part", "num_classes", "classes", "output", "size", "crop",
     "interpolation", "mean", "std", "channels", "device", "workers", "cache", "start", "threshold", "aligned", "batch", "epochs",
-    "lr", "score", "prediction", "patience", "stop_on", "augment", "target", "seed", "out", "audits", "new_head",
+    "lr", "score", "prediction", "patience", "stop_on", "augment", "target", "seed", "out", "audits", "new_head", "truth",
 )  # fmt: skip
 """Keywords that are options of some command."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from rightreasons.case import Case, cases
 from rightreasons.compare import AUDIT, Side, paired
@@ -62,6 +62,11 @@ def trend(versions: Sequence[Side], *, seed: int = 0, B: int = 10_000) -> list[F
 def lead(findings: Sequence[Finding]) -> str:
     """What the page says first."""
     return " ".join(f.sentence for f in findings if f.audit == AUDIT)
+
+
+def first(findings: Sequence[Finding]) -> list[Exhibit]:
+    """What the page shows first: the versions of each attribute, as a table and as lines."""
+    return list(chain.from_iterable(f.exhibits for f in findings if f.audit == AUDIT))
 
 
 # ---- which versions belong together --------------------------------------------------------------------------------------

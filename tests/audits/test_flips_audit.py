@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit
 
@@ -346,3 +347,24 @@ def test_pictures_show_the_most_changed_pairs_with_the_names_of_the_decisions(tm
     assert "decided" in m.pictures.captions[0] and "the twin" in m.pictures.captions[0]
     gallery = next(e for e in run(evidence, pictures=2).finding().exhibits if e.kind == "gallery")
     assert len(gallery.items) == 2
+
+
+def test_a_twin_that_is_the_image_itself_clears_nobody(tmp_path):
+    """Answers that do not change say nothing where nothing was changed; where something was, they do."""
+    from rightreasons.data import planted
+
+    world = planted.digits(tmp_path, n=200, pixels=16, fractions={"test": 1.0})
+    test, twin = world.on("test"), world.on("test").twins()
+    rng = np.random.default_rng(0)
+    logits = np.where(test.label == 1, 2.0, -2.0) + rng.normal(size=len(test))
+    arrays = {"test": {"logits": logits}, "twin": {"logits": logits}}
+
+    def told(twins):
+        evidence = Evidence.from_arrays({"test": test, "twin": twins}, arrays, classes=["0", "1"])
+        return run(evidence, aligned={0: 0, 1: 1}, pictures=0)
+
+    frame = pd.DataFrame({"id": test.id, "label": test.label, "cue": 1 - test.attribute("cue").values, "image": test.image})
+    itself = Cohort.from_columns(frame, attribute="cue", image="image", id="id", root=str(test.root))
+    with pytest.raises(NotRun, match="byte for byte"):
+        told(itself)
+    assert told(twin).finding().verdict == "no evidence"

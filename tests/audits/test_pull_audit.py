@@ -8,7 +8,7 @@ import pytest
 from rightreasons.audits import audit
 from rightreasons.data.cohort import Cohort
 from rightreasons.evidence import Evidence
-from rightreasons.stats import groups
+from rightreasons.stats import groups, totals
 
 LEVELS = np.array(["f", "m"])
 
@@ -142,3 +142,17 @@ def test_predictions_alone_say_the_direction_half_for_half():
 def test_predictions_alone_of_a_model_that_ignores_it_are_not_called():
     called = [run(alone(0.0, n=200, seed=seed), B=200, permutations=19).finding().verdict for seed in range(60)]
     assert called.count("shortcut") <= 2 and called.count("no evidence") > 30
+
+
+def test_a_large_table_says_of_its_sums_what_a_small_one_says_of_its_rows(monkeypatch):
+    found = []
+    for large in (0, 10**9):
+        monkeypatch.setattr(totals, "LARGE", large)
+        (m,) = run(evidence_of(0.1, subject=[f"s{i // 3}" for i in range(400)])).measurements
+        found.append(m)
+    sums, rows = found
+    assert (sums.pull.low, sums.pull.value, sums.pull.high) == pytest.approx((rows.pull.low, rows.pull.value, rows.pull.high))
+    assert sums.by_label.name == rows.by_label.name and len(rows.by_label.name) == 4
+    for limit in ("value", "low", "high"):
+        assert getattr(sums.by_label, limit) == pytest.approx(getattr(rows.by_label, limit))
+    assert sums.p == pytest.approx(rows.p, abs=0.15) and 0 < rows.p < 1

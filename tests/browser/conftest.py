@@ -51,8 +51,8 @@ class Visit:
         return expect(self.page.locator(selector))
 
     def unfold(self) -> Visit:
-        """Open everything that is folded, as on paper; returns itself."""
-        self.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        """Open everything that paper shows (all but the numbers below a drawing); returns itself."""
+        self.page.evaluate("document.querySelectorAll('details:not(.numbers)').forEach(d => { d.open = true; })")
         return self
 
     def violations(self) -> list[str]:

@@ -117,3 +117,33 @@ def test_scores_are_found_by_name_and_two_are_refused(tmp_path):
     assert of(score=p, prediction=[0, 1] * 9) == [("score", "score")]
     with pytest.raises(DataError, match="'score' and 'risk'"):
         of(score=p, risk=p)
+
+
+def test_lists_and_dates_in_cells_are_left_aside(tmp_path):
+    days = pd.date_range("2024-01-01", periods=24)
+    frame = pd.DataFrame({"y": [0, 1] * 12, "when": days, "boxes": [[1, 2, 3, 4]] * 24, "flag": [True, False, None] * 8})
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = look(tmp_path / "t.parquet", has_images=False)
+    assert found.keywords == {"label": "y", "attribute": ["flag"]} and found.left["boxes"] == "lists or tables in its cells"
+
+
+def test_a_workbook_is_read_as_the_same_table_in_csv_would_be(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    films().to_excel(tmp_path / "t.xlsx", index=False)
+    films().to_csv(tmp_path / "t.csv", index=False)
+    one, other = (look(tmp_path / f"t.{suffix}").keywords for suffix in ("xlsx", "csv"))
+    assert one == other and one["attribute"] == ["view", "age"]
+    book = openpyxl.load_workbook(tmp_path / "t.xlsx")
+    book.create_sheet("more").append(["a"])
+    book.save(tmp_path / "two.xlsx")
+    with pytest.raises(DataError, match=r"2 sheets with cells \(Sheet1, more\)"):
+        look(tmp_path / "two.xlsx")
+
+
+def test_without_openpyxl_a_workbook_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    import sys
+
+    (tmp_path / "t.xlsx").touch()
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DataError, match=r"rightreasons\[excel\]"):
+        look(tmp_path / "t.xlsx")

@@ -140,3 +140,67 @@ def test_fitting_finds_the_size_and_mean_that_the_checkpoint_was_trained_with(ho
     assert found.works and found.best.balanced > 0.9 > found.given.balanced
     assert found.best.settings["size"] == "16,16" and found.best.settings["mean"] == "0.5"
     assert list(found.lines())[-1].startswith("--size 16,16 --mean 0.5")
+
+
+def test_copies_under_other_names_leave_everything_open(home: Path, tmp_path: Path) -> None:
+    pixels = np.load(home / "images.npy")
+    lines = ["id,stripes,marker,image"]
+    for k in range(100):
+        np.save(tmp_path / f"{k}.npy", pixels[k // 2])
+        lines.append(f"r{k},{('narrow', 'wide')[k // 2 % 2]},{('no', 'yes')[k // 4 % 2]},{k}.npy")
+    (tmp_path / "copies.csv").write_text("\n".join(lines) + "\n")
+    cohort = rr.Cohort.read(tmp_path / "copies.csv", id="id", label="stripes", attribute="marker")
+    settings = {**NETWORK, **TRAINED_WITH}
+    model = rr.Classifier.load("rightreasons.models.small:small_cnn", home / "w.pt", **settings)  # type: ignore[arg-type]
+    findings = audit_classifier(model, cohort, tmp_path / "out", audits={"pull": {}}, depth="quick", say=quiet)
+    assert {f.verdict for f in findings} == {"inconclusive"}
+    (card,) = sheet(tmp_path / "out").preflight
+    assert "repeat the image of another row" in card.doubts[""]
+    assert any("every repeat makes intervals too narrow" in warning for warning in card.warnings)
+
+
+def test_rows_in_no_split_are_counted_and_said(home: Path, tmp_path: Path) -> None:
+    text = (home / "data.csv").read_text().replace(",train,", ",,")
+    (home / "unsplit.csv").write_text(text)
+    cohort = rr.Cohort.read(home / "unsplit.csv", id="id", label="stripes", attribute="marker", split="split")
+    settings = {**NETWORK, **TRAINED_WITH}
+    model = rr.Classifier.load("rightreasons.models.small:small_cnn", home / "w.pt", **settings)  # type: ignore[arg-type]
+    said: list[str] = []
+    audit_classifier(model, cohort, tmp_path, audits={"groups": {}}, depth="quick", say=said.append)
+    assert "  note: 160 rows are in no split and were left out" in said
+    assert any(line.startswith("  rows: 160 in no split, ") for line in said)
+    assert "160 in no split" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "dfr"])
+def test_a_mitigation_begins_with_the_preflight_and_its_page_with_the_card(
+    home: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rightreasons import cli
+
+    columns = ["--id", "id", "--label", "stripes", "--attribute", "marker", "--split", "split"]
+    settings = {**NETWORK, **TRAINED_WITH, "mean": -4.0}
+    wrong = rr.Classifier.load("rightreasons.models.small:small_cnn", home / "w.pt", **settings)  # type: ignore[arg-type]
+    wrong.save(tmp_path / "wrong")
+    out = tmp_path / "out"
+    given = ["mitigate", method, str(home / "data.csv"), *columns, "--model", str(tmp_path / "wrong"), "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["rightreasons", *given])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said, err = capsys.readouterr()
+    assert not ended.value.code, err
+    first = said.splitlines()[0]
+    assert first.startswith("preflight of ") and "does not work on these rows" in first and "--mean" in first
+    assert "Does the model work on these rows?" in (out / "report.html").read_text()
+    assert not sheet(out).preflight[0].works
+
+
+def test_evidence_of_a_model_that_does_not_work_says_so(home: Path) -> None:
+    label = np.arange(200) % 2
+    table = {"id": [f"r{k}" for k in range(200)], "y": label, "cue": np.arange(200) // 2 % 2}
+    rows = rr.Cohort.from_columns(table, label="y", attribute="cue", id="id")
+    evidence = rr.Evidence.from_arrays(rows, {"logits": np.zeros((200, 2))}, classes=(0, 1), name="guesses")
+    said: list[str] = []
+    rr.audit_all(evidence, audits=["groups"], settings={"groups": {"B": 50}}, say=said.append)
+    assert len(said) == 1 and said[0].startswith("preflight of guesses: The model does not work on these rows.")

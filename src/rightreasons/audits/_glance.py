@@ -20,7 +20,7 @@ from rightreasons.data.cohort import Attribute
 from rightreasons.evidence import Decisions, Evidence
 from rightreasons.findings import Answers, Contrast, GroupShare, Share, ShownRow, png
 from rightreasons.stats.groups import SMALLEST_GROUP
-from rightreasons.stats.resampling import Interval, Resamples, interval, share_interval, sums
+from rightreasons.stats.resampling import Interval, Resamples, interval, share_interval, tally, whole
 
 SHOWN_ROWS = 8
 SHOWN_GROUPS = 8
@@ -111,6 +111,7 @@ class Glance:
             label_name=self.label_name,
             attribute=self.attribute,
             right=_share(self.right, self.n),
+            level=self.right.level,
             contrast=None if self.contrast is None else _contrast(self.contrast),
             no_contrast=self.no_contrast,
             groups=tuple(groups),
@@ -318,10 +319,9 @@ def _intervals(
         here = label == chosen.label
         answered = predicted == chosen.answer
         parts += [(here & (values == chosen.value), answered), (here & (values != chosen.value), answered)]
-    of = np.stack([part for part, _ in parts], axis=1).astype(np.float64)
-    hits = np.stack([part & hit for part, hit in parts], axis=1).astype(np.float64)
-    drawn = sample.apply(lambda counts: _shares(sums(counts, hits), sums(counts, of)))
-    value, size = hits.sum(axis=0) / of.sum(axis=0), of.sum(axis=0)
+    shares = _Shares.of_parts(parts)
+    drawn = sample.apply(shares.drawn)
+    value, size = shares.drawn(whole(sample.n))[0], np.array([int(part.sum()) for part, _ in parts])
     units = sample.units / sample.n
 
     def share(k: int, sure: float = level) -> Interval:
@@ -334,7 +334,7 @@ def _intervals(
         right=np.array([i.value for i in several]),
         low=np.array([i.low for i in several]),
         high=np.array([i.high for i in several]),
-        size=size[1 : 1 + len(groups)].astype(np.int64),
+        size=size[1 : 1 + len(groups)],
     )
     if chosen is None:
         return None, share(0), by_group
@@ -354,9 +354,34 @@ def _intervals(
     return told, share(0), by_group
 
 
-def _shares(hits: np.ndarray, of: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(hits / of)
+@dataclass(frozen=True)
+class _Shares:
+    """k shares of the same rows. Rows that belong to the same parts are counted as one kind, so that a resample is read once.
+
+    Attributes
+    ----------
+    kind : (n,) numbers 0..K-1
+    of, hits : (K, k) whether a kind is part of a share's rows, and whether it counts there
+    """
+
+    kind: np.ndarray
+    of: np.ndarray
+    hits: np.ndarray
+
+    @classmethod
+    def of_parts(cls, parts: list[tuple[np.ndarray, np.ndarray]]) -> _Shares:
+        """Each share is told by its rows (n,) and by which rows are hits (n,)."""
+        every = np.stack([part for part, _ in parts] + [part & hit for part, hit in parts], axis=1)
+        places = np.arange(every.shape[1])
+        patterns, kind = np.unique(every @ (1 << places), return_inverse=True)
+        told = (patterns[:, None] >> places & 1).astype(np.float64)
+        return cls(kind.ravel(), told[:, : len(parts)], told[:, len(parts) :])
+
+    def drawn(self, counts: np.ndarray) -> np.ndarray:
+        """The shares in resamples (B, n): (B, k)."""
+        counted = tally(counts, self.kind, len(self.of))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((counted @ self.hits) / (counted @ self.of))
 
 
 def _difference(share: Interval, other: Interval, draws: np.ndarray, together: float, level: float) -> Interval:

@@ -22,7 +22,7 @@ from rightreasons.audits._rows import refuse_mixed_cases
 from rightreasons.data import images
 from rightreasons.data.cohort import Attribute, Cohort
 from rightreasons.errors import ImageError, NotRun
-from rightreasons.evidence import Decisions, Evidence
+from rightreasons.evidence import Decisions, Evidence, View
 from rightreasons.findings import Bars, Check, Curves, Estimate, Exhibit, Gallery, Picture, Row, Standing, Verdict
 from rightreasons.stats.bootstrap_means import column_means
 from rightreasons.stats.one_way import Steps, halves, one_way, ways
@@ -190,7 +190,7 @@ class Pairs:
     Attributes
     ----------
     attribute, twin_attribute : None where the cohort has none
-    without_twin, same_attribute : test images left out
+    without_twin, same_attribute : test images left out; one whose twin is the image itself has none
     """
 
     test: Decisions
@@ -212,6 +212,10 @@ def pairs_of(evidence: Evidence, attribute: str | None) -> Pairs:
     rows, twin_rows = test_view.matched(twin_view)
     if not len(rows):
         raise NotRun("no test row has a twin: fill in the column of twins for test rows", lacks="twins")
+    differs = ~_is_itself(test_view.select(rows), twin_view.select(twin_rows))
+    if not differs.any():
+        raise NotRun("every twin is its image, byte for byte: nothing was changed", lacks="twins")
+    rows, twin_rows = rows[differs], twin_rows[differs]
     test, twin = test_view.select(rows).decisions(), twin_view.select(twin_rows).decisions()
     without_twin = len(test_view) - len(rows)
     if not test.cohort.attributes:
@@ -227,6 +231,20 @@ def pairs_of(evidence: Evidence, attribute: str | None) -> Pairs:
     a = test.cohort.attribute(attribute)
     b = _of_twins(test.cohort, a, twin.cohort.attribute(attribute))
     return Pairs(test, twin, a, b, without_twin, int(same.sum()))
+
+
+def _is_itself(test: View, twin: View) -> np.ndarray:
+    """(n,) whether a twin is its image, byte for byte. Files are read only where the outputs are equal to the bit."""
+    found = np.zeros(len(test.cohort), dtype=bool)
+    equal = np.flatnonzero((test["logits"] == twin["logits"]).all(axis=1))
+    if not len(equal) or not (test.cohort.has_images and twin.cohort.has_images):
+        return found
+    one, other = test.cohort.select(equal), twin.cohort.select(equal)
+    try:
+        found[equal] = one.digests == other.digests
+    except ImageError:  # evidence is also audited where its images no longer lie
+        found[equal] = one.image == other.image
+    return found
 
 
 def _of_twins(cohort: Cohort, a: Attribute, b: Attribute) -> Attribute:
@@ -486,7 +504,7 @@ class Result(OneModelResult[Measurement]):
         return shown
 
     def checks(self, m: Measurement) -> list[Check]:
-        left_out = f"{m.without_twin} without a twin, {m.same_attribute} with the same attribute; left out"
+        left_out = f"{m.without_twin} without a twin of its own, {m.same_attribute} with the same attribute; left out"
         complete = not (m.without_twin or m.same_attribute)
         checks = [
             Check(

@@ -30,7 +30,7 @@ def what(answers: Answers) -> str:
 def effect_of(answers: Answers) -> Estimate:
     """The number of `what`, with its interval."""
     if answers.contrast is None:
-        number, level, name = answers.right, 0.95, "answered right"
+        number, level, name = answers.right, answers.level, "answered right"
     else:
         told = answers.contrast
         number, level = told.difference, told.level

@@ -27,6 +27,7 @@ from rightreasons.data.schema import (
     resolve,
     text,
     tidy,
+    two_parts,
 )
 from rightreasons.data.sources import read_frame
 from rightreasons.errors import DataError, SettingError
@@ -90,6 +91,10 @@ def _settled(frame: pd.DataFrame, given: Schema, bins: Mapping[str, Any], proble
             message = no_column(frame, column, part)
             problems.append(Problem(message, column=column, kind="no-column"))
     given = _with_columns(given, {*columns})
+    for column, message in two_parts(given):
+        problems.append(Problem(message, column=column, kind="two-parts"))
+        given = replace(given, attribute=tuple(name for name in given.attribute if name != given.label))
+        given = replace(given, twin=None if given.twin == given.image else given.twin)
     if len(given.box) not in (0, 1, 4):
         problems.append(Problem(f"box= takes one column or four, not {', '.join(given.box)}", kind="bad-setting"))
         given = replace(given, box=())

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 
 import numpy as np
 from scipy.stats import random_table
@@ -183,7 +184,7 @@ def preflight(
     warned = [f"the checkpoint says of itself {said}: give {option}" for option, said in about.disagreements.items()]
     warned += warnings_of(cohort)
     if found is None:
-        reason = f"{len(label)} rows, of which too few have a label of two classes, cannot tell whether it works"
+        reason = f"of {len(label)} rows too few have a label of two classes: at least {FEWEST} are needed"
         return Preflight(state="few", reason=reason, warnings=tuple(warned), **common)
     state = "random" if about.is_random else found.state
     return Preflight(
@@ -335,17 +336,21 @@ def doubts(cohort: Cohort) -> dict[str, str]:
         if pairs:
             shown = ", ".join(f"{one!r} and {other!r}" for one, other in pairs[:4])
             found[name] = f"{name} has levels that look like one value in two spellings ({shown}): make them one in the table"
-    repeats = repeated(cohort)
-    if repeats and repeats >= REPEATED * len(cohort):
-        found[""] = f"{repeats} of {len(cohort)} rows repeat the image of another row: leave each image in once"
-    return found
+    return found | doubt_of_repeats(repeated(cohort), len(cohort))
+
+
+def doubt_of_repeats(repeats: int, rows: int) -> dict[str, str]:
+    """Why nothing can be said where many rows repeat the image of another."""
+    if not repeats or repeats < REPEATED * rows:
+        return {}
+    return {"": f"{repeats} of {rows} rows repeat the image of another row: leave each image in once"}
 
 
 def near_levels(a: Attribute) -> list[tuple[str, str]]:
     """Levels that differ in case, spaces, width or the spelling of a number alone."""
     if a.kind != "categorical":
         return []
-    first: dict[str, str] = {}
+    first: dict[str | Decimal, str] = {}
     pairs = []
     for level in map(text, a.levels):
         plain = _folded(level)
@@ -356,32 +361,52 @@ def near_levels(a: Attribute) -> list[tuple[str, str]]:
     return pairs
 
 
-def _folded(level: str) -> str:
-    """A value without what people type in different ways."""
+def _folded(level: str) -> str | Decimal:
+    """A value without what people type in different ways; numbers are compared to the last digit."""
     plain = level if level.isascii() else unicodedata.normalize("NFKC", level)
     plain = " ".join(plain.casefold().replace("_", " ").replace("-", " ").split())
     if level.strip().startswith(("-", "+")):
         plain = level.strip()
     try:
-        return f"{float(plain):.12g}" if "n" not in plain and "i" not in plain else plain
-    except ValueError:
+        return Decimal(plain) if "n" not in plain and "i" not in plain else plain
+    except InvalidOperation:
         return plain
 
 
 def warnings_of(cohort: Cohort) -> list[str]:
     """What is odd about rows: repeats, and ids that are one number in two spellings."""
     found = []
-    repeats = repeated(cohort)
-    if repeats:
-        shown = f"{repeats} of {len(cohort)} rows show an image that another row shows too"
-        found.append(f"{shown}: every repeat makes intervals too narrow")
-    merged = 0
-    if cohort.schema.id is not None or cohort.has_images:  # else they are the numbers of the rows
-        ids = Counter(_folded(str(i)) for i in cohort.id)
-        merged = sum(count for count in ids.values() if count > 1)
+    found += warning_of_repeats(repeated(cohort), len(cohort))
+    has_ids = cohort.schema.id is not None or cohort.has_images  # else they are the numbers of the rows
+    merged = _alike(cohort.id) if has_ids else 0
     if merged:
         found.append(f"{merged} ids would be one number in two spellings (1 and 1.0, 7 and 07): give ids as text")
+    people = _alike(sorted({str(name) for name in cohort.subject} - {""})) if cohort.subject is not None else 0
+    if people:
+        found.append(
+            f"{people} subjects look like others in another spelling (1 and 1.0, p7 and P7): if they are one person, "
+            "name them alike, or intervals are too narrow"
+        )
     return found
+
+
+def warning_of_repeats(repeats: int, rows: int) -> list[str]:
+    if not repeats:
+        return []
+    return [f"{repeats} of {rows} rows show an image that another row shows too: every repeat makes intervals too narrow"]
+
+
+def _alike(names: Iterable[object]) -> int:
+    """How many names are those of others too, spelled in another way."""
+    counted = Counter(_folded(str(name)) for name in names)
+    return sum(count for count in counted.values() if count > 1)
+
+
+def repeats_by_content(cohort: Cohort) -> int:
+    """How many rows have the same image, byte for byte, as an earlier row, whatever it is called; every image is read once."""
+    if not cohort.has_images or cohort.case is not None:
+        return 0
+    return len(cohort) - len(set(cohort.digests))
 
 
 def repeated(cohort: Cohort) -> int:

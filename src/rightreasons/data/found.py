@@ -29,6 +29,7 @@ SCORE_BEGINS = ("p_", "prob_", "probability_", "score_", "logit")
 NOT_ATTRIBUTES = ("unnamed", "index", "weight", "seed", "path")
 MOST_VALUES = 20  # of text that an attribute may have
 MOST_ATTRIBUTES = 10
+NESTED = (list, tuple, dict, set, bytes, np.ndarray)
 SAMPLED = 50  # cells that tell what a column holds
 DEEPEST, MOST_FOLDERS = 3, 2_000  # of folders that are searched for images
 
@@ -115,6 +116,12 @@ class _Search:
     has_images: bool
     found: list[Found] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.frame.columns:
+            cells = self.frame[name].tolist() if self.frame[name].dtype.kind == "O" else []
+            if any(isinstance(cell, NESTED) for cell in cells):
+                self.left[str(name)] = "lists or tables in its cells"
 
     def run(self) -> Look:
         if not self.path.is_dir():
@@ -251,7 +258,7 @@ class _Search:
             taken.add(one.value)
         for value in self.given.values():
             taken |= {value} if isinstance(value, str) else set(value) if isinstance(value, list | tuple) else set()
-        return [str(name) for name in self.frame.columns if name not in taken]
+        return [str(name) for name in self.frame.columns if name not in taken and name not in self.left]
 
     def _take(self, part: str, value: Any, why: str) -> None:
         self.found.append(Found(part, value, why))

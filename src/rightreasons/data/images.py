@@ -28,6 +28,9 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 
+LEAST_CROP = 0.05  # images are resized to size / crop before the crop: below that they no longer fit into memory
+
+
 @dataclass(frozen=True)
 class Geometry:
     """How an image of any size becomes the model's input.
@@ -55,8 +58,8 @@ class Geometry:
         object.__setattr__(self, "fill", tuple(map(float, self.fill)))
         if len(self.size) not in (2, 3) or min(self.size) < 1:
             raise SettingError(f"size is {self.size}: give (h, w) for images or (x, y, z) for volumes, all positive")
-        if not 0 < self.crop <= 1:
-            raise SettingError(f"crop is {self.crop}: give a share above 0 and at most 1 (1 = no crop)")
+        if not LEAST_CROP <= self.crop <= 1:
+            raise SettingError(f"crop is {self.crop:g}: give a share from {LEAST_CROP:g} to 1 (1 = no crop)")
         if self.interpolation not in _RESAMPLE:
             raise SettingError(f"interpolation is '{self.interpolation}': give one of {', '.join(_RESAMPLE)}")
         if self.mode not in ("center", "squash", "border"):

@@ -528,12 +528,22 @@ def _refuse_unknown(frame: pd.DataFrame, schema: Schema, bins: Bins) -> None:
     for column, part in schema.columns().items():
         if column not in known:
             raise DataError(no_column(frame, column, part))
+    for _, message in two_parts(schema):
+        raise DataError(message)
     if schema.box and len(schema.box) not in (1, 4):
         raise DataError(f"box= takes one column or four (x0, y0, x1, y1), not {len(schema.box)}: {', '.join(schema.box)}")
     for option, names in (("bins", bins), ("kinds", schema.kinds)):
         for name in names:
             if name not in schema.attribute:
                 raise SettingError(f"{option}= names {name!r}, which is not an attribute; {suggest(name, schema.attribute)}")
+
+
+def two_parts(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Columns that play two parts of which an audit would compare one with the other, and what to say of them."""
+    if schema.label is not None and schema.label in schema.attribute:
+        yield schema.label, f"{schema.label!r} is both label= and attribute=: an attribute is something else than the label"
+    if schema.twin is not None and schema.twin == schema.image:
+        yield schema.twin, f"{schema.twin!r} is both image= and twin=: a twin is another image, with another cue"
 
 
 def no_column(frame: pd.DataFrame, column: str, part: str) -> str:

@@ -255,6 +255,7 @@ class Answers(_Data):
     ----------
     noun : what a row is: images, rows or cases
     right : how many answers are right, of all rows
+    level : coverage of its limits and of those of the groups
     no_contrast : why there is none
     kind : what `rows` are: rows whose attribute and not whose label was followed, other errors, or the least sure answers
     found, among : how many rows are of that kind, and among how many they could be
@@ -264,6 +265,7 @@ class Answers(_Data):
     label_name: Text
     attribute: Text = ""
     right: Share
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     contrast: Contrast | None = None
     no_contrast: str = ""
     groups: tuple[GroupShare, ...] = ()

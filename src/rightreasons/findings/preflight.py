@@ -10,6 +10,7 @@ from rightreasons.findings import Check, Finding, Picture, Verdict
 
 State: TypeAlias = Literal["works", "random", "constant", "order", "below", "chance", "few"]
 DOES_NOT_WORK = "the model does not work on these rows"
+CANNOT_BE_TOLD = "it cannot be told whether the model works on these rows"
 CHECK = "model-works"
 
 
@@ -74,6 +75,11 @@ class Preflight(_Part):
         return self.state == "works"
 
     @property
+    def fault(self) -> str:
+        """What is wrong, as the beginning of a sentence: too few rows do not say that a model fails."""
+        return CANNOT_BE_TOLD if self.state == "few" else DOES_NOT_WORK
+
+    @property
     def advice(self) -> str:
         """What to look at, as the end of a sentence; empty where nothing is wrong."""
         if not self.options:
@@ -85,7 +91,7 @@ class Preflight(_Part):
         """The card in one sentence."""
         if not self.works:
             advice = f": {self.advice}" if self.advice else ""
-            return f"{DOES_NOT_WORK[:1].upper()}{DOES_NOT_WORK[1:]}. {self.reason[:1].upper()}{self.reason[1:]}{advice}."
+            return f"{self.fault[:1].upper()}{self.fault[1:]}. {self.reason[:1].upper()}{self.reason[1:]}{advice}."
         return f"The model works on these rows: {self.reason}."
 
     def objection(self, verdict: Verdict, attribute: str) -> str:
@@ -103,7 +109,7 @@ class Preflight(_Part):
         if is_called and (self.may_call or (self.state == "chance" and attribute in self.follows)):
             return ""
         advice = f"; {self.advice}" if self.advice else ""
-        return f"{DOES_NOT_WORK} ({self.reason}){advice}"
+        return f"{self.fault} ({self.reason}){advice}"
 
 
 def guarded(finding: Finding, card: Preflight) -> Finding:

@@ -124,7 +124,9 @@ def every_group(rows: Rows, least: int = 1, what: str = "") -> np.ndarray:
 def selection(classifier: Classifier, cohort: Cohort, attribute: str | None = None) -> Select:
     """The validation metric to select by (`stop_on` of `train`): "wga" where the val rows define it, else "accuracy"."""
     if not cohort.has("val"):
-        raise DataError(f"cohort {cohort.name!r} has no rows in split 'val': call completed(cohort, rng) first")
+        raise DataError(
+            f"cohort {cohort.name!r} has no rows in split 'val', nor train rows to take them from: name some rows val"
+        )
     rows = labelled(classifier, cohort.on("val"), attribute)
     if rows.a is not None and not np.isnan(score(rows, np.eye(rows.C)[rows.y], "wga")):
         return "wga"
@@ -148,7 +150,9 @@ def completed(cohort: Cohort, rng: np.random.Generator) -> Cohort:
 def audit_half(cohort: Cohort, rng: np.random.Generator, attribute: str | None = None) -> Cohort:
     """A seeded half of the audit rows, stratified on (label, attribute), whole subjects; the other half is left for audits."""
     if not cohort.has("audit"):
-        raise DataError(f"cohort {cohort.name!r} has no rows in split 'audit': call completed(cohort, rng) first")
+        raise DataError(
+            f"cohort {cohort.name!r} has no rows in split 'audit', nor test rows to take them from: name some rows audit"
+        )
     return cohort.on("audit").split({"fit": 0.5, "rest": 0.5}, rng=rng, attribute=attribute).on("fit")
 
 

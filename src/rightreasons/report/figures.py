@@ -208,10 +208,10 @@ def _table_cell(cell: object, first: bool) -> Markup:
     if cell is None:
         return tag("td", wording.DASH, class_="num")
     if isinstance(cell, Cell):
+        if cell.value is None:  # a reason may be long, and takes as many lines as it needs
+            return tag("td", tag("span", "undefined", class_="undefined"), tag("span", f" {cell.reason}", class_="muted"))
         limits = f" {wording.interval(cell.low, cell.high, (cell.value,))}".rstrip()
-        value: object = wording.number(cell.value, (cell.low, cell.high))
-        if cell.value is None:
-            value, limits = tag("span", "undefined", class_="undefined"), f" {cell.reason}"
+        value = wording.number(cell.value, (cell.low, cell.high))
         return tag("td", value, tag("span", limits, class_="muted") if limits else "", class_="num")
     if isinstance(cell, bool):
         return tag("td", "yes" if cell else "no")

@@ -66,6 +66,7 @@ class First:
     sure: str
     look: Look | None
     groups: Sequence[GroupLine]
+    level: str
     todo: str
     command: str
 
@@ -79,6 +80,7 @@ def first_of(case: Case, most_rows: int = FEW_ROWS) -> First:
         sure=how_sure(case),
         look=None if answers is None else _look(answers, most_rows, case.works),
         groups=() if answers is None else [_group(answers, group) for group in answers.groups],
+        level="" if answers is None else wording.percent(answers.level),
         todo=case.next_step.todo,
         command=case.next_step.command,
     )

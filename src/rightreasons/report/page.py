@@ -44,20 +44,29 @@ def write(
     subtitle: str = "",
     sheet: Sheet | None = None,
     lead: str = "",
+    first: Sequence[Exhibit] = (),
 ) -> Path:
     """Render the page and write it, whole or not at all; beside it the summary of its cases, for programs."""
     given = list(findings)
-    text = render(given, title=title, subtitle=subtitle, sheet=sheet, lead=lead)
+    text = render(given, title=title, subtitle=subtitle, sheet=sheet, lead=lead, first=first)
     if not lead:
         files.write(summary_path(path), summary_of(given, sheet).to_json())
     return files.write(path, text.encode("utf-8", "backslashreplace"))
 
 
-def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet: Sheet | None = None, lead: str = "") -> str:
+def render(
+    findings: Iterable[Finding],
+    *,
+    title: str,
+    subtitle: str = "",
+    sheet: Sheet | None = None,
+    lead: str = "",
+    first: Sequence[Exhibit] = (),
+) -> str:
     """The page as text.
 
     Findings come model by model, each in order of verdict (shortcut, inconclusive, no evidence, described, not run). A `lead`
-    takes the place of the cases, for findings that make none, such as differences between models.
+    takes the place of the cases, for findings that make none, such as differences between models, with what it shows `first`.
     """
     given = list(findings)
     for item in given:
@@ -79,6 +88,7 @@ def render(findings: Iterable[Finding], *, title: str, subtitle: str = "", sheet
         "title": title,
         "subtitle": subtitle,
         "lead": lead,
+        "first": [(exhibit, figures.draw(exhibit), figures.is_wide(exhibit)) for exhibit in first],
         "panels": panels,
         "sections": sections,
         "ran": [section for section in sections if not section.finding.not_run],

@@ -334,11 +334,13 @@ class _Pages:
         if len(sides) == LEAST:
             one, other = sides
             findings = compare.compare(one, other)
-            title, said = f"{one.name} → {other.name}: what changed", compare.lead(findings)
+            title = f"{one.name} → {other.name}: what changed"
+            said, shown = compare.lead(findings), compare.first(findings)
         else:
             findings = trend.trend(sides)
-            title, said = f"{sides[0].name} to {sides[-1].name}: {len(sides)} versions", trend.lead(findings)
-        return page.render(findings, title=title, subtitle=subtitle, lead=said)
+            title = f"{sides[0].name} to {sides[-1].name}: {len(sides)} versions"
+            said, shown = trend.lead(findings), trend.first(findings)
+        return page.render(findings, title=title, subtitle=subtitle, lead=said, first=shown)
 
     def _render(self, template: str, **content: Any) -> str:
         known = {"style": Markup(self._style), "script": Markup(self._script), "version": __version__}

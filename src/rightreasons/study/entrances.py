@@ -17,7 +17,7 @@ from rightreasons.findings import Finding
 from rightreasons.study.file import DEPTHS, Depth, StudyFile, naming, read
 from rightreasons.study.keywords import refuse_wrong_types
 from rightreasons.study.plan import DATA
-from rightreasons.study.preflight import checked, halving, lines
+from rightreasons.study.preflight import checked, lines, of_all_rows
 from rightreasons.trust import named_in_the_call, trusting
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ def _audit_all(
     if isinstance(what, Evidence | Mapping):
         if cohort is not None or out is not None or more:
             raise SettingError("with evidence there is nothing to extract or train: leave out cohort=, out= and the like")
-        return checked(audit_evidence(what, audits=audits, seed=seed, settings=settings), what)[0]
+        findings, cards = checked(audit_evidence(what, audits=audits, seed=seed, settings=settings), what)
+        for card in cards:
+            if not card.works:
+                say(lines(card)[0])
+        return findings
     if isinstance(what, str | os.PathLike):
         if cohort is not None or audits is not None or settings or more:
             raise SettingError("a study.toml says what is audited and how: leave out all but out= and depth=")
@@ -246,8 +250,8 @@ def _audit(brought: Brought, say: Callable[[str], None]) -> list[Finding]:
         say(f"{name} of the checkpoint was resampled {what}, as timm does")
     look = first_look(brought.classifier, study.cohort(DATA), brought.file.extract)
     if look is not None:
-        halved = halving(brought.data, brought.file.seed)
-        look = look.model_copy(update={"warnings": (*look.warnings, *halved), "splits": dict(study.plan.cohorts[DATA].splits)})
+        look = of_all_rows(look, brought.data, study.cohort(DATA), brought.file.seed)
+        look = look.model_copy(update={"splits": dict(study.plan.cohorts[DATA].splits)})
         for line in lines(look):
             say(line)
     study.held.first_look = look

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rightreasons.audits import Models
-from rightreasons.check.preflight import About, preflight_of
+from rightreasons.check.preflight import About, doubt_of_repeats, preflight_of, repeated, repeats_by_content, warning_of_repeats
 from rightreasons.data import images
 from rightreasons.data.cohort import Cohort
 from rightreasons.data.images import Geometry
@@ -25,6 +25,7 @@ from rightreasons.study.roles import TEST, Group
 
 PICTURES = 12
 TOLERANCE = 5e-3
+NO_SPLIT = "in no split"
 
 
 def cards_of(study: Study, concluded: Sequence[Concluded], units: Mapping[Group, Sequence[str]]) -> dict[str, Preflight]:
@@ -72,7 +73,8 @@ def _of_unit(study: Study, unit: str) -> Preflight | None:
     warnings = card.warnings
     if look is not None:
         elsewhere = {**look.elsewhere, **card.elsewhere}
-        card = card.model_copy(update={"may_call": card.may_call or look.may_call, "elsewhere": elsewhere})
+        doubts = {**look.doubts, **card.doubts}
+        card = card.model_copy(update={"may_call": card.may_call or look.may_call, "elsewhere": elsewhere, "doubts": doubts})
         warnings = tuple(dict.fromkeys((*warnings, *look.warnings)))
     return card.model_copy(update={"splits": dict(study.plan.cohorts[DATA].splits), "warnings": warnings})
 
@@ -84,6 +86,23 @@ def halving(read: Cohort, seed: int) -> tuple[str, ...]:
     lacks, halved = ("splits", "rows") if read.splits is None else ("audit split", "test rows")
     whole = f"the table has no {lacks}, and its {halved} were halved, by chance and seed {seed}"
     return (f"{whole}: one half estimates (audit), the other is reported on (test)",)
+
+
+def of_all_rows(look: Preflight, read: Cohort, rows: Cohort, seed: int) -> Preflight:
+    """A first look with what only all rows tell: how they were split, and which test rows repeat an image.
+
+    Parameters
+    ----------
+    read, rows : as they were read, and with the splits that the audit needs
+    """
+    test = rows.on("test")
+    repeats = repeats_by_content(test)
+    left_out = 0 if rows.splits is None else int((rows.splits == "").sum())
+    lost = (f"{left_out} rows are in no split and were left out",) if left_out else ()
+    copies = repeats if repeats > repeated(test) else 0  # those of one name are warned of already
+    warnings = (*look.warnings, *halving(read, seed), *lost, *warning_of_repeats(copies, len(test)))
+    doubts = {**look.doubts, **doubt_of_repeats(repeats, len(test))}
+    return look.model_copy(update={"warnings": warnings, "doubts": doubts})
 
 
 def _of_seeds(model: str, cards: Mapping[str, Preflight]) -> Preflight:
@@ -241,6 +260,8 @@ def guarded_cases(concluded: Sequence[Concluded], cards: Mapping[str, Preflight]
 def lines(card: Preflight) -> list[str]:
     """The card for a terminal."""
     said = [f"preflight of {card.model}: {card.sentence}"]
+    if card.accuracy is not None:
+        said.append(f"  accuracy {card.accuracy:.3f}, balanced {card.balanced:.3f}, on {card.n} rows")
     for one in card.classes:
         recall = "no rows" if one.recall is None else f"{one.recall:.0%} of {one.rows} rows are named so"
         said.append(f"  class {one.name}: {recall}; it is the answer to {one.answered}")
@@ -248,7 +269,7 @@ def lines(card: Preflight) -> list[str]:
         source = f"  ({fact.source})" if fact.source else ""
         said.append(f"  {fact.name}: {fact.value}{source}")
     if card.splits:
-        said.append(f"  rows: {', '.join(f'{n} {split}' for split, n in card.splits.items())}")
+        said.append(f"  rows: {', '.join(f'{n} {split or NO_SPLIT}' for split, n in card.splits.items())}")
     for split, balanced in card.elsewhere.items():
         said.append(f"  on its {split} rows: balanced accuracy {balanced:.3f}")
     said += [f"  {reason}: nothing can be said of it" for attribute, reason in card.doubts.items() if attribute]

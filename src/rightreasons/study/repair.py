@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from rightreasons.findings.preflight import Preflight, guarded
 from rightreasons.models.classifier import Classifier
 from rightreasons.remedy import own_finding, remedy
 from rightreasons.study.entrances import audit_classifier
+from rightreasons.study.first_look import first_look
+from rightreasons.study.preflight import lines
 
 AUDITS = ("groups", "pull", "flips", "excess", "art", "probes")
 """What both models are asked: the audits that read logits, features and the head, and need no other model."""
@@ -25,9 +27,21 @@ def preflight_in(folder: Path) -> tuple[Preflight, ...]:
     return () if sheet is None else sheet.preflight
 
 
-def sheet_of_repair(out: Path) -> Sheet:
-    """The sheet of the page of before and after: the cards of both."""
-    return Sheet(preflight=(*preflight_in(out / "before"), *preflight_in(out / "after")))
+def look_before(
+    old: Classifier, cohort: Cohort, extraction: Mapping[str, Any] | None, say: Callable[[str], None]
+) -> Preflight | None:
+    """The preflight of the model that is to be mended, before anything is trained: said where it does not work."""
+    look = first_look(old, cohort, extraction)
+    if look is not None and not look.works:
+        for line in lines(look):
+            say(line)
+    return look
+
+
+def sheet_of_repair(out: Path, look: Preflight | None) -> Sheet:
+    """The sheet of the page of before and after: the cards of both; without audits, the first look at the model given."""
+    cards = (*preflight_in(out / "before"), *preflight_in(out / "after"))
+    return Sheet(preflight=cards or (() if look is None else (look,)))
 
 
 def before_and_after(
@@ -57,8 +71,15 @@ def before_and_after(
     for attribute in attributes:
         name = "remedy" if len(attributes) == 1 else f"remedy-{attribute}"
         changed = remedy(before, after, attribute=attribute, seed=seed, name=name, mitigation=mitigation)
-        changes.append(changed if mended is None else guarded(changed, mended))
+        changes.append(changed if mended is None else _of_what_works(guarded(changed, mended), mended))
     own = own_finding(mitigation, model=str(new.card["name"]), of=str(old.card.get("name") or old.name))
     if own is not None:
         changes.append(own)
     return [*changes, *audited]
+
+
+def _of_what_works(changed: Finding, mended: Preflight) -> Finding:
+    """What a mitigation changed, with a word where the new model does not work: a gain of such a model is no remedy."""
+    if mended.works:
+        return changed
+    return changed.model_copy(update={"sentence": f"{changed.sentence} Of the new model: {mended.fault} ({mended.reason})."})

@@ -10,6 +10,7 @@ from typing import Any
 from rightreasons import families
 from rightreasons.audits import Need, Role, needs_of
 from rightreasons.data.cohort import Cohort
+from rightreasons.data.schema import text
 from rightreasons.errors import SettingError
 from rightreasons.extraction import refusal
 from rightreasons.families import refuse_unknown
@@ -86,14 +87,32 @@ def with_truth(tables: Mapping[str, file.Audit], truth: str | None, data: Cohort
     """The same audits; those that take adjudicated labels and do not name their column get the one of the data."""
     if truth is None:
         return dict(tables)
-    if truth not in data.columns:
-        raise SettingError(f"[data] truth: the data have no column {truth!r}; {families.suggest(truth, data.columns)}")
-    tables_with_it = {}
+    _refuse_no_labels(truth, data)
+    tables_with_it, takers = {}, []
     for name, table in tables.items():
         module = families.member("audits", table.method or name)
-        takes = TRUTH in families.settings_of(module.measure) and TRUTH not in table.keywords
-        tables_with_it[name] = table.model_copy(update={TRUTH: truth}) if takes else table
+        takes = TRUTH in families.settings_of(module.measure)
+        takers += [name] if takes else []
+        is_open = takes and TRUTH not in table.keywords
+        tables_with_it[name] = table.model_copy(update={TRUTH: truth}) if is_open else table
+    if not takers:
+        raise SettingError(f"truth={truth!r} is read by excess, which is not run: leave it out, or add excess to the audits")
     return tables_with_it
+
+
+def _refuse_no_labels(truth: str, data: Cohort) -> None:
+    """Refuse a column of adjudicated labels that is not there, is the label itself, or holds other values than labels."""
+    if truth not in data.columns:
+        raise SettingError(f"truth={truth!r}: the data have no column {truth!r}; {families.suggest(truth, data.columns)}")
+    if truth == data.label_name:
+        raise SettingError(
+            f"truth={truth!r} is the label itself: name the column in which somebody has looked at the labels again"
+        )
+    known = {text(value) for value in data.classes}
+    others = sorted({text(value) for value in data.column(truth)} - known - {""})
+    if others:
+        shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        raise SettingError(f"truth={truth!r} holds {shown}, which is no label; known: {', '.join(sorted(known))}")
 
 
 def _for_every_attribute(name: str, table: file.Audit, rows: Rows) -> Iterable[Selected]:
