@@ -174,8 +174,8 @@ def fairlearn_rate(table: pd.DataFrame) -> float:
     label, predicted = table["y"], (table["p_1"] > 0.5).astype(int)
     number = 2
 
-    def framed() -> None:
-        frame = MetricFrame(
+    def framed() -> object:
+        return MetricFrame(
             metrics=metrics,
             y_true=label,
             y_pred=predicted,
@@ -183,8 +183,7 @@ def fairlearn_rate(table: pd.DataFrame) -> float:
             n_boot=number,
             ci_quantiles=[0.025, 0.975],
             random_state=0,
-        )
-        frame.by_group_ci()
+        ).by_group_ci
 
     return len(table) * number / _processor(framed)
 
