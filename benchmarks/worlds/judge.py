@@ -382,7 +382,10 @@ class Bench:
         """A row for every attribute, and the features of test rows."""
         world, fitted = self.world, self.tables.free if self.world.models == TWO_TASKS else self.tables.hidden
         with self.clock("truth"):
-            truths = {name: Truth.of(extract_here(model, twins, FLIPS, fitted)) for name, twins in self.tables.twins.items()}
+            truths = {}
+            for name, twins in self.tables.twins.items():
+                if self.tables.attributes[name].cue != "none":  # else nothing is painted, and the twins are the images
+                    truths[name] = Truth.of(extract_here(model, twins, FLIPS, fitted))
         with self.clock("extract"):
             needs = needs_of(audits_of(world), {"sdi": {"severities": self.severities}})
             evidence = extract_here(model, self.tables.hidden, needs, fitted)

@@ -186,7 +186,7 @@ def test_a_text_that_is_small_touches_another_or_is_cut_is_seen(visit: Visit, pa
           };
           made(100, 60, 'under', '12px'); made(110, 62, 'over', '12px'); made(10, 40, 'tiny', '8px');
           made(340, 20, 'much too long', '12px');
-          const answer = document.querySelector('.answer');
+          const answer = document.querySelector('.says');
           answer.textContent = '0.1234567';
           answer.style.width = '3rem';
           answer.style.overflowWrap = 'anywhere';

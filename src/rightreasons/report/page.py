@@ -49,9 +49,10 @@ def write(
     """Render the page and write it, whole or not at all; beside it the summary of its cases, for programs."""
     given = list(findings)
     text = render(given, title=title, subtitle=subtitle, sheet=sheet, lead=lead, first=first)
+    page = files.write(path, text.encode("utf-8", "backslashreplace"))
     if not lead:
-        files.write(summary_path(path), summary_of(given, sheet).to_json())
-    return files.write(path, text.encode("utf-8", "backslashreplace"))
+        files.write(summary_path(page), summary_of(given, sheet).to_json())
+    return page
 
 
 def render(
