@@ -28,9 +28,11 @@ def _write(folder: Path, unit: str, status: str) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    for name, verdict in (("before", "shortcut"), ("after", "no evidence")):
-        saved(tmp_path / name, some(EVIL, verdict=verdict))
-        report(some(EVIL, verdict=verdict), tmp_path / name / "report.html", title=f"{name} {EVIL}")
+    for day, name, verdict in ((1, "before", "shortcut"), (2, "after", "no evidence")):
+        made = {"created": f"2026-01-0{day}T00:00:00+00:00"}
+        findings = [one.model_copy(update=made) for one in some(EVIL, verdict=verdict)]
+        saved(tmp_path / name, findings)
+        report(findings, tmp_path / name / "report.html", title=f"{name} {EVIL}")
     (tmp_path / "sweep").mkdir()
     plan = plan_of(f"sweep {EVIL}", UNITS)
     (tmp_path / "sweep" / "plan.json").write_text(json.dumps(plan))
