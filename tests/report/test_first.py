@@ -139,10 +139,14 @@ def test_a_table_without_an_attribute_asks_for_one():
     assert "--attribute COLUMN" in judged.next_step.command
 
 
-def test_predictions_alone_ask_for_the_model():
+def test_predictions_alone_ask_for_features_and_then_for_the_model():
     pull = finding("pull", row="behaviour", attribute="view")
-    asked = "rightreasons audit --predictions out.csv --label covid --attribute view --out audit"
-    advised = step(pull, not_run("art", "art", "?", "reliance", "no features", attribute="view", model="m"), command=asked)
+    lacking = not_run("art", "art", "?", "reliance", "no features", attribute="view", model="m")
+    asked = "rightreasons audit --predictions 'their out.csv' --label covid --attribute view --out audit"
+    advised = step(pull, lacking, command=asked)
+    assert advised.todo.startswith("Ask for the model, or first for features")
+    assert advised.command == "rightreasons template 'their out.csv' --to features.csv"
+    advised = step(pull, lacking, command=f"{asked} --features features.csv")
     assert advised.todo.startswith("Ask for the model:")
     assert "--label covid --attribute view --model MODEL --checkpoint WEIGHTS" in advised.command
 

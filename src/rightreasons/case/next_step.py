@@ -95,8 +95,11 @@ def _decide(known: Known) -> Advice:
         )
         return Advice(todo, commands.audit("--twin", "COLUMN"))
     if commands.is_of_predictions:
-        todo = f"Ask for the model: a table of predictions shows whether answers follow {attribute}, and never why."
-        return Advice(todo, commands.anew())
+        why = f"a table of predictions shows whether answers follow {attribute}, and never why"
+        if commands.has_features:
+            return Advice(f"Ask for the model: {why}.", commands.anew())
+        todo = f"Ask for the model, or first for features of every row, in the file that this command writes: {why}."
+        return Advice(todo, commands.template())
     lacking = _lacking(known.findings)
     if lacking:
         return Advice(f"Collect rows and audit again: {lacking}.", commands.audit())

@@ -193,6 +193,17 @@ class Commands:
         """What is wrong with the table and the model."""
         return shlex.join(("rightreasons", "check", *self._rows(), *self._model(), *more))
 
+    @property
+    def has_features(self) -> bool:
+        """Whether the vendor's features were audited beside the predictions."""
+        return "--features" in _words(self.asked)
+
+    def template(self) -> str:
+        """The file that a vendor fills with features."""
+        words = _words(self.asked)
+        table = words[words.index("--predictions") + 1] if words[-1:] != ["--predictions"] else "predictions.csv"
+        return shlex.join(("rightreasons", "template", table, "--to", "features.csv"))
+
     def anew(self) -> str:
         """An audit of the rows with a model that is not there yet."""
         return Commands(study=self.study).audit("--checkpoint", "WEIGHTS")
