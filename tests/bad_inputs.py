@@ -645,7 +645,7 @@ def networks() -> Iterator[Bad]:
             "a table with a header alone": ("t.csv", "image,y,sex,split\n", ("no rows",)),
             "an image as a table": ("{data}/0.png", None, ("0.png",)),
         }
-        if command != "audit":  # which finds that column
+        if command not in ("audit", "extract"):  # which find that column
             tables["file names in another column"] = ("t.csv", named, ("--image 'file'",))
         if command != "train":
             tables["images that are not there"] = ("t.csv", gone, ("gone", "--root"))

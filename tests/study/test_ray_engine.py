@@ -294,7 +294,18 @@ def test_what_a_dead_worker_told_of_is_where_the_next_goes_on(
     order = Order(task.to_json(), "", 1, engine_of_ray.rightreasons.__version__, post.pack(task))
 
     def die_when_the_model_is_told_of(run: Any) -> None:
-        while not any(path.endswith("model/model.json") for path in post.store.published(order.parcel.place) or {}):  # type: ignore[union-attr]
+        def told() -> dict[str, str]:
+            return post.store.published(order.parcel.place) or {}  # type: ignore[union-attr]
+
+        def is_told(name: str) -> str:
+            return next((sent for path, sent in told().items() if path.endswith(name)), "")
+
+        while not is_told("model/model.json"):
+            time.sleep(0.02)
+        before = is_told("run.json")  # perhaps from before the training was noted there
+        run.record["attempts"][-1]["step"] = "about to die"
+        run._write()
+        while is_told("run.json") == before:
             time.sleep(0.02)
         raise KeyboardInterrupt
 
