@@ -225,6 +225,14 @@ def test_every_model_and_attribute_is_a_case_of_its_own_with_a_switch():
             assert a["data-model"] in ("one", "two") and a["data-verdict"] in ("shortcut", "no evidence")
 
 
+def test_the_gravest_case_is_the_one_that_is_seen_first():
+    shown = render(
+        finding("a", "no evidence", model="one"), finding("b", model="two"), finding("c", "inconclusive", model="three")
+    )
+    names = [a["aria-label"] for t, a in Parsed(shown).tags if t == "section" and a.get("class", "").startswith("case ")]
+    assert [name.split()[1] for name in names] == ["two", "three", "one"]
+
+
 def test_disagreement_and_what_was_withdrawn_stand_on_the_first_screen():
     weak = finding("b", "no evidence", audit="other")
     assert "calls a shortcut" in first_screen(render(finding("a"), weak)).text

@@ -231,12 +231,13 @@ def test_a_killed_driver_is_resumed_to_the_same_table_in_order(tmp_path: Path, t
     (tmp_path / "s.toml").write_text(text.replace('engine = "inline"', 'engine = "local"'))
     folder, hold = tmp_path / "killed", tmp_path / "hold"
     hold.touch()  # what starts from another model begins and goes no further, however late we look
-    command = [sys.executable, "-m", "rightreasons", "sweep", str(tmp_path / "s.toml"), "--out", str(folder)]
+    sweeps = [sys.executable, "-m", "rightreasons", "sweep", str(tmp_path / "s.toml"), "--out", str(folder)]
+    command = [*sweeps, "--trust", "toymethods"]
     driver = subprocess.Popen(command, env={**os.environ, "HELD": str(hold)})
     unit = units_of(expected, "small")[0]
     file, until = folder / "runs" / unit / "run.json", time.monotonic() + 600
     while not (file.exists() and read_json(file)["status"] == "running"):
-        assert time.monotonic() < until
+        assert time.monotonic() < until and driver.poll() is None
         time.sleep(0.01)
     driver.kill()
     driver.wait()
