@@ -1219,21 +1219,14 @@ def _refuse_twice(given: Sequence[Path]) -> None:
 
 
 def _show_changes(folders: Sequence[Path], out: Path) -> None:
-    from rightreasons import compare, trend
+    from rightreasons.compare import sides
     from rightreasons.report import page
+    from rightreasons.trend import compared
 
-    versions = compare.sides(*folders)
-    if len(versions) == 2:
-        one, other = versions
-        found = compare.compare(one, other)
-        title = f"{one.name} → {other.name}: what changed"
-        said, shown = compare.lead(found), compare.first(found)
-    else:
-        found = trend.trend(versions)
-        title = f"{versions[0].name} to {versions[-1].name}: {len(versions)} versions"
-        said, shown = trend.lead(found), trend.first(found)
-    path = page.write(found, out, title=title, subtitle=" and ".join(map(str, folders)), lead=said, first=shown)
-    for finding in found:
+    shown = compared(sides(*folders))
+    subtitle = " and ".join(map(str, folders))
+    path = page.write(shown.findings, out, title=shown.title, subtitle=subtitle, lead=shown.lead, first=shown.first)
+    for finding in shown.findings:
         console.print(escape(finding.one_line()))
     console.print(f"\nthe page is {escape(str(path))}")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from rightreasons import compare
 from rightreasons.case import Case, cases
 from rightreasons.compare import AUDIT, Side, paired
 from rightreasons.errors import DataError
@@ -15,6 +16,33 @@ from rightreasons.findings import Cell, Check, Curve, Curves, Estimate, Exhibit,
 ACCURACY, WORST = "accuracy", "worst-group accuracy"
 ROWS_BY_WEIGHT = ("reliance", "behaviour", "place")  # where the effect of an attribute is looked for, the nearest to use first
 LEAST = 2
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a page of two sides, or of more versions, consists of.
+
+    Attributes
+    ----------
+    lead : what it says first
+    first : exhibits that stand before all findings
+    """
+
+    title: str
+    lead: str
+    first: tuple[Exhibit, ...]
+    findings: tuple[Finding, ...]
+
+
+def compared(sides: Sequence[Side]) -> Compared:
+    """Two sides by what changed between them, three and more by how they moved."""
+    names = [side.name for side in sides]
+    if len(sides) == LEAST:
+        found = compare.compare(*sides)
+        title = f"{names[0]} → {names[1]}: what changed"
+        return Compared(title, compare.lead(found), tuple(compare.first(found)), tuple(found))
+    found = trend(sides)
+    return Compared(f"{names[0]} to {names[-1]}: {len(names)} versions", lead(found), tuple(first(found)), tuple(found))
 
 
 @dataclass(frozen=True)

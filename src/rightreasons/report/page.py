@@ -76,7 +76,7 @@ def render(
     template, assets = _template()
     sheet = sheet or Sheet()
     terms = glossary(_statistics_shown(given))  # tells the rule by which the cases are judged next
-    judged = [] if lead else sorted(cases(given, sheet), key=lambda case: wording.TONES[case.verdict].weight)  # the gravest first
+    judged = [] if lead else sorted(cases(given, sheet), key=_gravity)
     rates = {audit: calibration().line(audit) for audit in (CASE, *(f.audit for f in given if f.verdict is not None))}
 
     models = list(dict.fromkeys(finding.model for finding in given))
@@ -411,6 +411,11 @@ class Fact(NamedTuple):
 
     name: str
     value: str
+
+
+def _gravity(case: Case) -> int:
+    """The gravest case comes first."""
+    return wording.TONES[case.verdict or "described"].weight
 
 
 def _about(findings: Sequence[Finding], has_cases: bool) -> list[Fact]:

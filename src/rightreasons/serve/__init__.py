@@ -318,29 +318,22 @@ class _Pages:
         return max((f.created for f in self.folder.findings(_address(entry.path))), default=""), entry.path
 
     def _compare(self, *entries: Entry) -> str:
-        from rightreasons import compare, trend
+        from rightreasons.compare import Side
         from rightreasons.report import page
+        from rightreasons.trend import compared
 
         same_name = len({entry.name for entry in entries}) < len(entries)
         sides = []
         for entry in entries:
             name = entry.path if same_name else entry.name
-            sides.append(compare.Side(name, tuple(self.folder.findings(_address(entry.path)))))
+            sides.append(Side(name, tuple(self.folder.findings(_address(entry.path)))))
         if not all(side.findings for side in sides):
             raise NotFound
         subtitle = (
             "From the findings alone; where the folders have their evidence, rightreasons report --compare also pairs the rows."
         )
-        if len(sides) == LEAST:
-            one, other = sides
-            findings = compare.compare(one, other)
-            title = f"{one.name} → {other.name}: what changed"
-            said, shown = compare.lead(findings), compare.first(findings)
-        else:
-            findings = trend.trend(sides)
-            title = f"{sides[0].name} to {sides[-1].name}: {len(sides)} versions"
-            said, shown = trend.lead(findings), trend.first(findings)
-        return page.render(findings, title=title, subtitle=subtitle, lead=said, first=shown)
+        shown = compared(sides)
+        return page.render(shown.findings, title=shown.title, subtitle=subtitle, lead=shown.lead, first=shown.first)
 
     def _render(self, template: str, **content: Any) -> str:
         known = {"style": Markup(self._style), "script": Markup(self._script), "version": __version__}
