@@ -2,6 +2,7 @@
 
     python docs/draw.py                     every picture of docs/pictures/gallery
     python docs/draw.py oscar tsi           some of them
+    python docs/draw.py films_shortcut      pages of made-up chest films, whose features are drawn
     python docs/draw.py demo=build/demo/report.html     of a page that is there already
 
 Each notebook takes less than a minute on one core; a browser that rightreasons finds takes the pictures.
@@ -21,10 +22,12 @@ from typing import Any
 from PIL import Image
 
 from rightreasons.exports import browser
+from rightreasons.report import report
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures" / "gallery"
 NOTEBOOKS = ("art", "oscar", "sdi_ccr", "short", "tsi", "volumes_with_atlas", "fixing_a_model")
+FILMS = {"films_shortcut": "shortcut", "films_presentation": "presentation", "films_does_not_work": "does not work"}
 WIDTH, HEIGHT = 1280, 1000
 LARGEST = 300_000
 """Bytes of a picture."""
@@ -39,6 +42,15 @@ def page_of(notebook: str, folder: Path) -> Path:
             if cell["cell_type"] == "code":
                 exec(compile("".join(cell["source"]), notebook, "exec"), names)
         return Path(names["page"]).resolve()
+
+
+def page_of_films(kind: str, folder: Path) -> Path:
+    """The page of chest films on which a model uses the projection, sees more disease with it, or does not work."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks._page_cases import case
+
+    findings, sheet = case(kind, folder / "films")
+    return report(findings, folder / "report.html", title="Audit of net", subtitle="films.csv", sheet=sheet)
 
 
 def photograph(page: Path, picture: Path) -> None:
@@ -59,10 +71,15 @@ def photograph(page: Path, picture: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    for name in names or list(NOTEBOOKS):
+    for name in names or [*FILMS, *NOTEBOOKS]:
         title, _, given = name.partition("=")
         with tempfile.TemporaryDirectory() as folder:
-            page = Path(given).resolve() if given else page_of(title, Path(folder))
+            if given:
+                page = Path(given).resolve()
+            elif title in FILMS:
+                page = page_of_films(FILMS[title], Path(folder))
+            else:
+                page = page_of(title, Path(folder))
             photograph(page, PICTURES / f"{title}.png")
         print(PICTURES / f"{title}.png", flush=True)
 
