@@ -411,6 +411,14 @@ def test_a_folder_without_a_classifier_is_refused(tmp_path: Path) -> None:
         Classifier.open(tmp_path)
 
 
+def test_a_description_that_names_no_layer_of_the_head_is_refused(tmp_path):
+    folder = Classifier.load("rightreasons.models.small:small_cnn", num_classes=2, size=16).save(tmp_path / "m")
+    told = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**told, "cut": {**told["cut"], "head": []}}))
+    with pytest.raises(ModelError, match="names no layer of the head"):
+        Classifier.open(folder)
+
+
 def test_settings_that_are_no_plain_data_are_refused_before_a_file_is_written(tmp_path: Path) -> None:
     classifier = small()
     classifier.card["optimizer"] = torch.optim.SGD

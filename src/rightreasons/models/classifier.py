@@ -464,6 +464,8 @@ class Classifier:
 
     def _refuse_other_save(self, folder: Path, saved: Saved) -> None:
         """Refuse weights and a description that were not saved together."""
+        if not self.cut.head:
+            raise ModelError(f"{folder}: model.json names no layer of the head in cut.head: save the model again")
         try:
             width = self.head_data.C
         except (AttributeError, RuntimeError, ValueError, IndexError) as error:

@@ -89,7 +89,10 @@ def averaged(layers: Sequence[TensorLayer], reads: Sequence[int]) -> TensorLayer
 
 def with_one_output(layers: list[TensorLayer], output: int | None) -> list[TensorLayer]:
     """The layers with one of their logits z read as (0, z): number `output`, or the only one there is; else as they are."""
-    weight = next(layer for layer in reversed(layers) if layer.kind != "activation").tensors["weight"]
+    weights = [layer.tensors["weight"] for layer in layers if layer.kind != "activation"]
+    if not weights:
+        raise ModelError("no layer of the head has weights: name a head that ends in a linear layer")
+    weight = weights[-1]
     if output is None and len(weight) > 1:
         return layers
     pick = torch.zeros(2, len(weight), device=weight.device, dtype=weight.dtype)
