@@ -168,8 +168,9 @@ def test_a_killed_driver_is_resumed_to_the_same_table(toml: Path, held: Path) ->
     folder = toml.parent / "study"
     toml.write_text(toml.read_text().replace('engine = "inline"', ""))
     unit = plan(toml, folder).units[0]
-    driver = subprocess.Popen([sys.executable, "-m", "rightreasons", "sweep", str(toml), "--out", str(folder)])
-    _wait_for_running(folder, unit)
+    command = [sys.executable, "-m", "rightreasons", "sweep", str(toml), "--out", str(folder), "--trust", "held"]
+    driver = subprocess.Popen(command)
+    _wait_for_running(folder, unit, driver)
     driver.kill()
     driver.wait()
     held.unlink()
@@ -267,10 +268,10 @@ def test_a_terminal_gets_a_live_table(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "unit-a" in shown
 
 
-def _wait_for_running(folder: Path, unit: str) -> int:
+def _wait_for_running(folder: Path, unit: str, driver: subprocess.Popen[bytes] | None = None) -> int:
     until = time.monotonic() + 600
     file = folder / "runs" / unit / "run.json"
-    while time.monotonic() < until:
+    while time.monotonic() < until and (driver is None or driver.poll() is None):
         if file.exists() and (run := read_json(file))["status"] == "running":
             return int(run["attempts"][-1]["pid"])
         time.sleep(0.01)
