@@ -1,4 +1,4 @@
-"""ShorT with a number: age is called a shortcut where it goes with the label in training, and not where it is drawn again."""
+"""ShorT with a number: decisions follow age where it goes with the label in training, and do not where it is drawn again."""
 
 from __future__ import annotations
 
@@ -63,10 +63,15 @@ def results(folder: Path, seed: int) -> tuple[short.Result, short.Result]:
     return family(world.in_groups("age")), family(planted.redrawn(folder).in_groups("age", of=world))
 
 
-def test_age_is_a_shortcut_where_it_goes_with_the_label_and_not_where_it_is_drawn_again(tmp_path: Path) -> None:
+def test_decisions_follow_age_where_it_goes_with_the_label_and_not_where_it_is_drawn_again(tmp_path: Path) -> None:
     biased, even = results(tmp_path, seed=1)
-    assert biased.verdict == "shortcut"
-    assert even.verdict == "no evidence"
+    all_biased, all_even = biased.judged.signed.whole, even.judged.signed.whole
+    assert all_biased.rho > 0.4 and all_biased.p < 0.05
+    assert all_even.p > 0.05
+    # Removal decides, and of 22 models too few encode age less than the baselines; drawn again there is nothing to remove.
+    assert (biased.verdict, even.verdict) == ("inconclusive", "inconclusive")
+    assert [check.id for check in biased.judged.failed if check.id in ("models", "all models")] == ["models", "all models"]
+    assert "encoded" in [check.id for check in even.judged.failed]
     # With 22 models a family the difference has p 0.08 here; the study of 39 (examples/short/fundus.toml) has 0.006.
-    assert short.compare(biased, even, rng=np.random.default_rng(0)).value > 0.2
+    assert short.compare(biased, even, rng=np.random.default_rng(0), side="all").value > 0.2
     assert biased.judged.bound.covered > 0.5

@@ -502,7 +502,7 @@ def conditions_of(
     )
     decides = has_association is not False
     checks = [condition.check(decides) for condition in conditions]
-    return (*checks, _could_see(deciding, decides, rules))
+    return (*checks, _could_see(deciding, decides, rules), _is_not_contradicted(deciding, decides, rules))
 
 
 def _at_least(part: float, wanted: float) -> bool | None:
@@ -518,6 +518,28 @@ def _could_see(deciding: Metric | None, decides: bool, rules: Rules) -> Check:
         passed=None if math.isnan(visible) else visible <= rules.visible,
         note="" if math.isnan(visible) else f"the smallest |rho| that it could see is {visible:.2f}",
         decides=decides and not (deciding is not None and deciding.adjusted < rules.alpha),
+    )
+
+
+def _is_not_contradicted(deciding: Metric | None, decides: bool, rules: Rules) -> Check:
+    """Whether baseline and family leave it at what removal says: none is cleared that leans so itself, in a family that follows.
+
+    Models that were made to encode it more may follow it although the baseline does not: that alone contradicts nothing.
+    """
+    passed, note = None, ""
+    if deciding is not None and not math.isnan(deciding.whole.p) and not math.isnan(deciding.baseline_p):
+        whole = deciding.whole
+        follows = whole.p < rules.alpha and whole.rho > 0
+        leans = deciding.baseline_p < rules.alpha and deciding.baseline.value > 0
+        passed = is_called(deciding, rules.alpha) or not (follows and leans)
+        if not passed:
+            note = f"the baseline leans so too, and over all models rho is {whole.rho:.2f}, p = {whole.p:.2g}"
+    return Check(
+        id="all models",
+        name="the baseline and all models together do not contradict the removal side",
+        passed=passed,
+        note=note,
+        decides=decides and passed is False,
     )
 
 
