@@ -5,7 +5,7 @@ One number, for the audit `pull` and for audits whose call would mean nothing in
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,11 +101,10 @@ def _crossed_pull(test: AuditedRows, a: Attribute, *, rng: np.random.Generator, 
     def draw(counts: np.ndarray) -> np.ndarray:
         return found.draws(rows.label, rows.probability, a.values, counts)
 
-    if totals.is_large(sample.n):
-        formula = found.formula(rows.label, rows.probability, a.values)
-        (measured,) = formula_intervals([formula], sample, level_of(level), NO_SIDES)
-    else:
-        measured = interval(float(draw(whole(len(rows.label)))[0]), sample.apply(draw), level_of(level), NO_SIDES)
+    def formula() -> totals.Formula:
+        return found.formula(rows.label, rows.probability, a.values)
+
+    measured = _interval(draw, formula, sample, level_of(level), NO_SIDES)
     source = CROSSED if found.agreed else DISAGREED
     return Pull(replace(measured, level=level), rows, a, found.agreed, source, sample, test.missing, found)
 
@@ -120,14 +119,24 @@ def pull_interval(
     why: str,
 ) -> Interval:
     """A pull and its interval; `why` says why it is undefined, where it is."""
-    if totals.is_large(sample.n):
-        (found,) = formula_intervals([groups.pull_formula(label, probability, attribute, aligned)], sample, level, why)
-        return found
 
     def draw(counts: np.ndarray) -> np.ndarray:
         return groups.pull_draws(label, probability, attribute, aligned, counts)
 
-    return interval(float(draw(whole(len(label)))[0]), sample.apply(draw), level, why)
+    def formula() -> totals.Formula:
+        return groups.pull_formula(label, probability, attribute, aligned)
+
+    return _interval(draw, formula, sample, level, why)
+
+
+def _interval(
+    draw: Callable[[np.ndarray], np.ndarray], formula: Callable[[], totals.Formula], sample: Resamples, level: float, why: str
+) -> Interval:
+    """A number and its interval over resamples of the rows, or of their sums in large tables."""
+    if totals.is_large(sample.n):
+        (of_sums,) = formula_intervals([formula()], sample, level, why)
+        return of_sums
+    return interval(float(draw(whole(sample.n))[0]), sample.apply(draw), level, why)
 
 
 def formula_intervals(formulas: Sequence[totals.Formula], sample: Resamples, level: float, why: str) -> list[Interval]:
