@@ -91,13 +91,20 @@ def with_truth(tables: Mapping[str, file.Audit], truth: str | None, data: Cohort
     tables_with_it, takers = {}, []
     for name, table in tables.items():
         module = families.member("audits", table.method or name)
-        takes = TRUTH in families.settings_of(module.measure)
+        takes = _takes_truth(module)
         takers += [name] if takes else []
         is_open = takes and TRUTH not in table.keywords
         tables_with_it[name] = table.model_copy(update={TRUTH: truth}) if is_open else table
     if not takers:
-        raise SettingError(f"truth={truth!r} is read by excess, which is not run: leave it out, or add excess to the audits")
+        readers = ", ".join(name for name in families.members("audits") if _takes_truth(families.member("audits", name)))
+        raise SettingError(
+            f"truth={truth!r} is read by {readers}, which is not run: leave it out, or add {readers} to the audits"
+        )
     return tables_with_it
+
+
+def _takes_truth(module: ModuleType) -> bool:
+    return TRUTH in families.settings_of(module.measure)
 
 
 def _refuse_no_labels(truth: str, data: Cohort) -> None:
